@@ -23,20 +23,15 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY deploy/image/build_wheel.sh /usr/local/bin/
-COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
-COPY scripts/distributions scripts/distributions
+COPY pyproject.toml constraints.txt README.md ./
 COPY sdk sdk
-COPY speculative_engine speculative_engine
-COPY service_runtime service_runtime
-COPY drafter_pool drafter_pool
-COPY drafter_service drafter_service
+COPY services services
+COPY draftwire_core draftwire_core
 COPY verifier_service verifier_service
-COPY engine_adapter engine_adapter
+COPY drafter_service drafter_service
+COPY gateway_service gateway_service
 COPY draftwire_vllm draftwire_vllm
 COPY draftwire_sglang draftwire_sglang
-COPY draft_training draft_training
-COPY edge_drafting edge_drafting
-COPY gateway gateway
 ARG DRAFTWIRE_VERSION
 RUN build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"
 

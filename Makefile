@@ -43,7 +43,7 @@ version: $(VERSION) ## Print the version, which is taken from git
 	@echo "$$(cat $<)"
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
-$(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kernels/build.py $(wildcard speculative_engine/kernels/csrc/*.[ch] speculative_engine/kernels/csrc/*/*.[ch]) | $(HATCHLING)
+$(READY): pyproject.toml constraints.txt services/hatch_build.py draftwire_core/engine/kernels/build.py $(wildcard draftwire_core/engine/kernels/csrc/*.[ch] draftwire_core/engine/kernels/csrc/*/*.[ch]) | $(HATCHLING)
 	@echo "Setting up $(VENV): once, 4 to 8 minutes"
 	@echo "1 of 2: torch, the largest package"
 	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
@@ -82,7 +82,7 @@ durations: $(TEST_READY) ## Run all tests and record what each file takes (tests
 
 test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
-	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions
 	$(BIN)/ruff check

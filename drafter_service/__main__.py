@@ -3,7 +3,7 @@
 import sys
 
 from draftwire._program.program import run_program
-from service_runtime.process.packages import NEEDED
+from draftwire_core.runtime.process.packages import NEEDED
 
 
 def main() -> int:

@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1.drafter_service_pb2 import VerifierShare
 from draftwire.version import __version__
-from service_runtime.observability.metric_families import counter, gauge, histogram, info
-from speculative_engine.kernels.library import library
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.runtime.observability.metric_families import counter, gauge, histogram, info
 
 
 class DrafterCollector(Collector):

@@ -11,17 +11,17 @@ from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.announcements import Announcements
 from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
-from service_runtime.observability.metrics_server import serving_metrics
-from service_runtime.observability.tracing import running_tracing
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.process.threads import started
-from service_runtime.rpc.peer_channels import peer_channels
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.rpc.serving import serve
-from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
+from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ranks
+from draftwire_core.runtime.observability.metrics_server import serving_metrics
+from draftwire_core.runtime.observability.tracing import running_tracing
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.process.threads import started
+from draftwire_core.runtime.rpc.peer_channels import peer_channels
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.rpc.serving import serve
 
 log = get_logger(__name__)
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc, features_pb2
-from service_runtime.errors import ServiceError, at_capacity, invalid_field, shutting_down
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.grpc_stream import accept_call
-from service_runtime.rpc.handshake import incompatible
-from service_runtime.rpc.message_stream import MessageStream
-from service_runtime.security.caller import current_caller, peer_name
-from service_runtime.security.roles import Role
+from draftwire_core.runtime.errors import ServiceError, at_capacity, invalid_field, shutting_down
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.grpc_stream import accept_call
+from draftwire_core.runtime.rpc.handshake import incompatible
+from draftwire_core.runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.security.caller import current_caller, peer_name
+from draftwire_core.runtime.security.roles import Role
 
 if TYPE_CHECKING:
     import grpc

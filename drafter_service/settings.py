@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from drafter_service.verifiers.shares import parse_weights
-from service_runtime.process.address import Address, ListenAddress, PeerAddress
-from service_runtime.process.rank_settings import RankSettings
-from service_runtime.process.settings import PeerAddresses, StringList, Variable
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.runtime.process.address import Address, ListenAddress, PeerAddress
+from draftwire_core.runtime.process.rank_settings import RankSettings
+from draftwire_core.runtime.process.settings import PeerAddresses, StringList, Variable
 
 LEAST_SLOTS = 64
 """Fewest KV slots."""

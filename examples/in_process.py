@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from speculative_engine import Acceptance, InProcessGenerator, RuleName, SamplingParams
+from draftwire_core.engine import Acceptance, InProcessGenerator, RuleName, SamplingParams
 
 target, draft, prompt = sys.argv[1:]
 torch.set_num_threads(1)

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible HTTP gateway in front of a verifier: ``python -m gateway --verifier HOST:PORT``."""
+"""An OpenAI-compatible HTTP gateway in front of a verifier: ``python -m gateway_service --verifier HOST:PORT``."""

@@ -1,4 +1,4 @@
-"""Entry point of `draftwire-gateway` and `python -m gateway`."""
+"""Entry point of `draftwire-gateway` and `python -m gateway_service`."""
 
 import sys
 
@@ -18,7 +18,7 @@ _NEEDED = (
 
 def main() -> int:
     """Runs the gateway until a signal ends it; returns the exit status."""
-    return run_program("gateway.process", extra="gateway", needed=_NEEDED)
+    return run_program("gateway_service.process", extra="gateway", needed=_NEEDED)
 
 
 if __name__ == "__main__":

@@ -18,26 +18,26 @@ from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from draftwire._types.quoting import shortened
-from gateway.answers.checked.argument_checks import ArgumentChecks
-from gateway.choices.responder import Responder
-from gateway.console.routes import console_routes
-from gateway.http.api_keys import ApiKeys, KeyCheck
-from gateway.http.disconnect import ClientLeft
-from gateway.http.errors import GatewayError, from_draftwire, from_validation
-from gateway.http.host_check import HostCheck, allowed_hosts
-from gateway.http.json_body import BodyReader
-from gateway.http.left_out import HEADER, VIOLATIONS
-from gateway.http.origin_check import OriginCheck
-from gateway.http.request_body import BodyLimit
-from gateway.http.request_log import RequestLog
-from gateway.observability.metrics import Metrics
-from gateway.observability.tracing import TELEMETRY
-from gateway.openai.served_model import ServedModel
-from gateway.routes import completions, models, responses, status, tokens
-from gateway.routes.state import State
-from gateway.security import client_options
-from gateway.settings import GatewaySettings
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
+from gateway_service.answers.checked.argument_checks import ArgumentChecks
+from gateway_service.choices.responder import Responder
+from gateway_service.console.routes import console_routes
+from gateway_service.http.api_keys import ApiKeys, KeyCheck
+from gateway_service.http.disconnect import ClientLeft
+from gateway_service.http.errors import GatewayError, from_draftwire, from_validation
+from gateway_service.http.host_check import HostCheck, allowed_hosts
+from gateway_service.http.json_body import BodyReader
+from gateway_service.http.left_out import HEADER, VIOLATIONS
+from gateway_service.http.origin_check import OriginCheck
+from gateway_service.http.request_body import BodyLimit
+from gateway_service.http.request_log import RequestLog
+from gateway_service.observability.metrics import Metrics
+from gateway_service.observability.tracing import TELEMETRY
+from gateway_service.openai.served_model import ServedModel
+from gateway_service.routes import completions, models, responses, status, tokens
+from gateway_service.routes.state import State
+from gateway_service.security import client_options
+from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
 

@@ -13,16 +13,16 @@ import uvloop
 from fastapi import FastAPI
 
 from draftwire._program.trace_export import TraceExport, TracingUnavailable
-from gateway.app import make_app
-from gateway.http.api_keys import ApiKeys, read_key_file
-from gateway.http.connection import bounded
-from gateway.security import HttpTls, http_tls
-from gateway.settings import GatewaySettings
-from service_runtime.process.address import Address
-from service_runtime.process.lifecycle import log_start
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import load_settings
-from service_runtime.process.startup_error import StartupError, named_flags
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.process.lifecycle import log_start
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.settings import load_settings
+from draftwire_core.runtime.process.startup_error import StartupError, named_flags
+from gateway_service.app import make_app
+from gateway_service.http.api_keys import ApiKeys, read_key_file
+from gateway_service.http.connection import bounded
+from gateway_service.security import HttpTls, http_tls
+from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
 

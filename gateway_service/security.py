@@ -8,9 +8,9 @@ from typing import Any
 from draftwire._auth.pem import read_authorities, read_identity
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire._types.verifier import parse_verifiers
-from gateway.settings import GatewaySettings
-from service_runtime.process.startup_error import named_flags
-from service_runtime.process.tls_settings import check_listen, peer_security
+from draftwire_core.runtime.process.startup_error import named_flags
+from draftwire_core.runtime.process.tls_settings import check_listen, peer_security
+from gateway_service.settings import GatewaySettings
 
 
 class HttpTls:

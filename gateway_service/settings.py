@@ -9,11 +9,17 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from draftwire import SpreadPolicy
 from draftwire._types.verifier import parse_verifiers
-from gateway.http.host import host_of, is_origin
-from service_runtime.process.address import ListenAddress
-from service_runtime.process.flags import flag_of
-from service_runtime.process.settings import ENV_PREFIX, ProcessSettings, SharedVariable, split_at_commas, variable_of
-from service_runtime.process.tls_settings import check_tls_settings
+from draftwire_core.runtime.process.address import ListenAddress
+from draftwire_core.runtime.process.flags import flag_of
+from draftwire_core.runtime.process.settings import (
+    ENV_PREFIX,
+    ProcessSettings,
+    SharedVariable,
+    split_at_commas,
+    variable_of,
+)
+from draftwire_core.runtime.process.tls_settings import check_tls_settings
+from gateway_service.http.host import host_of, is_origin
 
 
 def _split(value: object) -> object:

@@ -8,14 +8,13 @@ anywhere.
 Any machine builds for all platforms, by zig's C compiler, a package of PyPI, which takes the platform and the oldest C
 library (glibc) to support. The compiled part selects the processor's instructions at run time. A
 wheel is refused if it has no compiled part, if that needs a newer C library than its name says, or if it would install
-a top-level name that is not the project's own.
+a top-level name that is not its distribution's.
 """
 
 import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from io import BytesIO
@@ -25,13 +24,21 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from scripts.distributions.project_file import KERNELS, SDK, SERVICES  # noqa: E402
-from scripts.distributions.source_tree import OWN_NAME, PACKAGE, write_tree  # noqa: E402
-from scripts.distributions.version import version_of  # noqa: E402
-
-LIBRARY = f"{KERNELS}/libspeculative_engine.so"
+SDK, SERVICES = ROOT / "sdk", ROOT / "services"
+"""The folders of the distributions' project files."""
+NAMES = {
+    "draftwire": {"draftwire"},
+    "draftwire_services": {
+        "drafter_service",
+        "draftwire_core",
+        "draftwire_sglang",
+        "draftwire_vllm",
+        "gateway_service",
+        "verifier_service",
+    },
+}
+"""The packages that each distribution installs."""
+LIBRARY = "draftwire_core/engine/kernels/libdraftwire_engine.so"
 PLATFORMS = ("x86_64", "aarch64")
 GLIBC = (2, 17)
 """The oldest C library that the wheels run with: that of CentOS 7, tag manylinux_2_17, also known as manylinux2014."""
@@ -47,35 +54,35 @@ def compiler(platform: str) -> str:
     return f"{sys.executable} -m ziglang cc -target {platform}-linux-gnu.{'.'.join(map(str, GLIBC))}"
 
 
-def build_services(tree: Path, platform: str, out: Path) -> Path:
+def build_services(platform: str, out: Path) -> Path:
     """Builds the services' wheel of one platform into the folder `out`, checks it, and returns its path.
 
     Raises WheelError.
     """
     tag = f"manylinux_{'_'.join(map(str, GLIBC))}_{platform}"
-    wheel = build(tree, "wheel", out, {"CC": compiler(platform), "DRAFTWIRE_WHEEL_PLATFORM": tag})
+    wheel = build(SERVICES, "wheel", out, {"CC": compiler(platform), "DRAFTWIRE_WHEEL_PLATFORM": tag})
     if not wheel.name.endswith(f"-py3-none-{tag}.whl"):
         raise WheelError(f"{platform}: the wheel is named {wheel.name}")
     check_library(wheel, platform)
     return wheel
 
 
-def build_sdk(tree: Path, out: Path) -> Path:
+def build_sdk(out: Path) -> Path:
     """Builds the SDK's wheel into the folder `out`, checks it, and returns its path. Raises WheelError."""
-    wheel = build(tree, "wheel", out)
+    wheel = build(SDK, "wheel", out)
     if not wheel.name.endswith("-py3-none-any.whl"):
         raise WheelError(f"the wheel is named {wheel.name}")
     return wheel
 
 
-def build(tree: Path, kind: str, out: Path, settings: Mapping[str, str] | None = None) -> Path:
-    """Builds the wheel or the sdist of a source tree; returns its path. Raises WheelError."""
-    command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(out), str(tree)]
+def build(project: Path, kind: str, out: Path, settings: Mapping[str, str] | None = None) -> Path:
+    """Builds the wheel or the sdist of a project's folder; returns its path. Raises WheelError."""
+    command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(out), str(project)]
     built = subprocess.run(
         command, env=os.environ | (settings or {}), capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
     )
     if built.returncode:
-        raise WheelError(f"{tree.name}: {built.stdout}{built.stderr}")
+        raise WheelError(f"{project.name}: {built.stdout}{built.stderr}")
     result = out / built.stdout.strip().rpartition(" ")[2]
     if kind == "wheel":
         check_names(result)
@@ -83,10 +90,10 @@ def build(tree: Path, kind: str, out: Path, settings: Mapping[str, str] | None =
 
 
 def check_names(wheel: Path) -> None:
-    """Raises WheelError if a wheel would install a top-level name that is not the project's own."""
+    """Raises WheelError if a wheel would install a top-level name that is not its distribution's."""
     with zipfile.ZipFile(wheel) as archive:
         names = {each.partition("/")[0] for each in archive.namelist()}
-    if others := {name for name in names if not name.endswith(".dist-info")} - {*OWN_NAME, PACKAGE}:
+    if others := {name for name in names if not name.endswith(".dist-info")} - NAMES[wheel.name.partition("-")[0]]:
         raise WheelError(f"{wheel.name} would install {', '.join(sorted(others))}")
 
 
@@ -118,17 +125,14 @@ def main() -> None:
     parser.add_argument("--platform", action="append", choices=PLATFORMS, help="by default all")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for what is built (default: dist)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        version = version_of(ROOT)
-        sdk, services = (write_tree(name, ROOT, Path(place), version) for name in (SDK, SERVICES))
-        try:
-            print(build_sdk(sdk, options.out), flush=True)
-            for platform in options.platform or PLATFORMS:
-                print(build_services(services, platform, options.out), flush=True)
-            for tree in (sdk, services):
-                print(build(tree, "sdist", options.out), flush=True)
-        except WheelError as error:
-            sys.exit(str(error))
+    try:
+        print(build_sdk(options.out), flush=True)
+        for platform in options.platform or PLATFORMS:
+            print(build_services(platform, options.out), flush=True)
+        for project in (SDK, SERVICES):
+            print(build(project, "sdist", options.out), flush=True)
+    except WheelError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ FILES = {
     "sdk/draftwire/_async/client.py": "sdk/draftwire/_sync/client.py",
     "sdk/draftwire/_async/drafters.py": "sdk/draftwire/_sync/drafters.py",
     "sdk/draftwire/_calls/async_transport.py": "sdk/draftwire/_calls/transport.py",
-    "edge_drafting/async_client.py": "edge_drafting/client.py",
+    "draftwire_core/edge/async_client.py": "draftwire_core/edge/client.py",
     "tests/sdk/test_async_client.py": "tests/sdk/test_client.py",
 }
 """Source files, each with the file generated from it."""
@@ -92,7 +92,7 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
 """: "",
         "while await self._call.read() is not grpc.aio.EOF:": "for _ in self._call:",
     },
-    "edge_drafting/async_client.py": {
+    "draftwire_core/edge/async_client.py": {
         "The asyncio client": "The synchronous client",
         "To be used on one event loop.": "Safe to use from several threads.",
         """

@@ -11,16 +11,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES = (
     "sdk/draftwire",
-    "speculative_engine",
-    "service_runtime",
-    "drafter_pool",
+    "draftwire_core",
     "verifier_service",
     "drafter_service",
-    "gateway",
-    "engine_adapter",
+    "gateway_service",
     "draftwire_vllm",
     "draftwire_sglang",
-    "draft_training",
 )
 GENERATED = ("sdk/draftwire/v1",)
 """Packages of generated code, which are left out."""

@@ -25,22 +25,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LAST_FULL_RUN = ROOT / "tests" / "last_full_run.txt"
 PACKAGES = (
     "benchmarks",
-    "draft_training",
-    "drafter_pool",
     "drafter_service",
     "draftwire",
+    "draftwire_core",
     "draftwire_sglang",
     "draftwire_vllm",
-    "edge_drafting",
-    "engine_adapter",
-    "gateway",
+    "gateway_service",
     "scripts",
-    "service_runtime",
-    "speculative_engine",
     "tests",
     "verifier_service",
 )
-COMPILED = ("speculative_engine/kernels/csrc/", "speculative_engine.kernels.library")
+COMPILED = ("draftwire_core/engine/kernels/csrc/", "draftwire_core.engine.kernels.library")
 """The folder of the C sources, and the module that loads what they are compiled to."""
 SERVICES = "tests.harness.services.services"
 """The module that starts services for tests. Which of them a test needs is in its calls."""
@@ -49,7 +44,7 @@ FORK_SERVER = "tests.harness.fork_server"
 STARTED = {
     "verifier": "tests.harness.steady_verifier",
     "drafter": "drafter_service.__main__",
-    "gateway": "gateway.__main__",
+    "gateway": "gateway_service.__main__",
     "in_process_verifier": "tests.harness.services.in_process_verifier",
     "in_process_drafter": "tests.harness.services.in_process_drafter",
 }

@@ -11,15 +11,15 @@ import draftwire
 from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_sglang.settings import AdapterSettings as SglangSettings
-from draftwire_vllm.settings import AdapterSettings as VllmSettings
-from gateway.openai.chat_request import ChatRequest
-from gateway.openai.completion_request import CompletionRequest
-from gateway.openai.speculation_options import SpeculationOptions
-from gateway.settings import GatewaySettings
+from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
+from draftwire_core.adapters.vllm.settings import AdapterSettings as VllmSettings
+from draftwire_core.runtime.process.flags import flag_of
+from draftwire_core.runtime.process.settings import ServiceSettings
+from gateway_service.openai.chat_request import ChatRequest
+from gateway_service.openai.completion_request import CompletionRequest
+from gateway_service.openai.speculation_options import SpeculationOptions
+from gateway_service.settings import GatewaySettings
 from scripts.module_catalogue import PACKAGES, catalogue
-from service_runtime.process.flags import flag_of
-from service_runtime.process.settings import ServiceSettings
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +33,14 @@ DOCUMENTS = sorted(
         ROOT / "benchmarks/README.md",
     )
 )
-SERVICES = ("service_runtime", "drafter_pool", "verifier_service", "drafter_service", "draftwire_vllm", "gateway")
+SERVICES = (
+    "draftwire_core/runtime",
+    "draftwire_core/pool",
+    "draftwire_core/adapters/vllm",
+    "verifier_service",
+    "drafter_service",
+    "gateway_service",
+)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -68,14 +75,12 @@ def test_every_warning_of_the_log_is_explained() -> None:
     said = {
         event
         for package in (
-            "service_runtime",
-            "drafter_pool",
+            "draftwire_core/runtime",
+            "draftwire_core/pool",
+            "draftwire_core/adapters",
             "verifier_service",
             "drafter_service",
-            "engine_adapter",
-            "draftwire_vllm",
-            "draftwire_sglang",
-            "gateway",
+            "gateway_service",
         )
         for path in (ROOT / package).rglob("*.py")
         for event in re.findall(r'\blog\.(?:warning|error|exception)\(\s*"([^"]+)"', path.read_text(encoding="utf-8"))

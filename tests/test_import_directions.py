@@ -55,71 +55,81 @@ def lint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return Lint(monkeypatch, capsys)
 
 
+def folder(directory: Path, package: str) -> Path:
+    """The folder of a package."""
+    return directory.joinpath(*package.split("."))
+
+
 def write_packages(directory: Path) -> None:
     """Writes empty packages with the names of the project's."""
     for package in (
         "draftwire",
-        "speculative_engine",
-        "service_runtime",
-        "drafter_pool",
+        "draftwire_core",
+        "draftwire_core/adapters",
+        "draftwire_core/adapters/common",
+        "draftwire_core/adapters/vllm",
+        "draftwire_core/adapters/sglang",
+        "draftwire_core/edge",
+        "draftwire_core/engine",
+        "draftwire_core/pool",
+        "draftwire_core/runtime",
+        "draftwire_core/training",
         "drafter_service",
         "verifier_service",
-        "engine_adapter",
+        "gateway_service",
         "draftwire_vllm",
         "draftwire_sglang",
-        "draft_training",
-        "edge_drafting",
-        "gateway",
         "benchmarks",
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
     for package, contract in LAYERED.items():
         for part in re.split(r" [|:] ", " | ".join(contract["layers"])):
-            (directory / package / part).mkdir()
-            (directory / package / part / "__init__.py").touch()
-    (directory / "draftwire" / "edge" / "__init__.py").write_text("import edge_drafting\n")  # the one exemption
+            room = folder(directory, package) / part
+            room.mkdir(exist_ok=True)
+            (room / "__init__.py").touch()
+    (directory / "draftwire" / "edge" / "__init__.py").write_text("import draftwire_core.edge\n")  # the one exemption
 
 
 @pytest.mark.parametrize(
     ("package", "forbidden", "contract"),
     [
-        ("draftwire/cli", "service_runtime", LAYERS),
+        ("draftwire/cli", "draftwire_core.runtime", LAYERS),
         ("draftwire/cli", "verifier_service", LAYERS),
-        ("service_runtime/rpc", "speculative_engine", LAYERS),
-        ("speculative_engine/model", "service_runtime", LAYERS),
-        ("speculative_engine/model", "drafter_service", LAYERS),
+        ("draftwire_core/runtime/rpc", "draftwire_core.engine", LAYERS),
+        ("draftwire_core/engine/model", "draftwire_core.runtime", LAYERS),
+        ("draftwire_core/engine/model", "drafter_service", LAYERS),
         ("drafter_service/service", "verifier_service", LAYERS),
-        ("draft_training/refresh", "verifier_service", LAYERS),
-        ("drafter_pool/drafter", "verifier_service", LAYERS),
-        ("draftwire_vllm", "verifier_service", LAYERS),
-        ("draftwire_sglang", "draftwire_vllm", LAYERS),
-        ("engine_adapter", "draftwire_sglang", LAYERS),
-        ("speculative_engine/model", "drafter_pool", LAYERS),
-        ("speculative_engine/model", "draft_training", LAYERS),
-        ("draftwire/cli", "draft_training", LAYERS),
-        ("draftwire/cli", "gateway", LAYERS),
-        ("gateway/http", "verifier_service", LAYERS),
-        ("gateway/http", "service_runtime.rpc", GATEWAY),
-        ("gateway/http", "service_runtime.security", GATEWAY),
-        ("gateway/http", "service_runtime.errors", GATEWAY),
-        ("gateway/http", "drafter_pool", GATEWAY),
-        ("gateway/http", "speculative_engine", GATEWAY),
-        ("gateway/http", "torch", GATEWAY),
-        ("gateway/http", "grpc", GATEWAY),
-        ("service_runtime/process", "grpc", PROCESS),
-        ("service_runtime/process", "draftwire.v1", PROCESS),
+        ("draftwire_core/training/refresh", "verifier_service", LAYERS),
+        ("draftwire_core/pool/drafter", "verifier_service", LAYERS),
+        ("draftwire_core/adapters/vllm", "verifier_service", LAYERS),
+        ("draftwire_core/adapters/sglang", "draftwire_core.adapters.vllm", LAYERS),
+        ("draftwire_core/adapters/common", "draftwire_core.adapters.sglang", LAYERS),
+        ("draftwire_core/engine/model", "draftwire_core.pool", LAYERS),
+        ("draftwire_core/engine/model", "draftwire_core.training", LAYERS),
+        ("draftwire/cli", "draftwire_core.training", LAYERS),
+        ("draftwire/cli", "gateway_service", LAYERS),
+        ("gateway_service/http", "verifier_service", LAYERS),
+        ("gateway_service/http", "draftwire_core.runtime.rpc", GATEWAY),
+        ("gateway_service/http", "draftwire_core.runtime.security", GATEWAY),
+        ("gateway_service/http", "draftwire_core.runtime.errors", GATEWAY),
+        ("gateway_service/http", "draftwire_core.pool", GATEWAY),
+        ("gateway_service/http", "draftwire_core.engine", GATEWAY),
+        ("gateway_service/http", "torch", GATEWAY),
+        ("gateway_service/http", "grpc", GATEWAY),
+        ("draftwire_core/runtime/process", "grpc", PROCESS),
+        ("draftwire_core/runtime/process", "draftwire.v1", PROCESS),
         ("draftwire/_calls", "fastapi", SMALL_SDK),
-        ("speculative_engine/model", "grpc", NO_GRPC),
-        ("service_runtime/rpc", "torch", NO_MODEL),
+        ("draftwire_core/engine/model", "grpc", NO_GRPC),
+        ("draftwire_core/runtime/rpc", "torch", NO_MODEL),
         ("draftwire/_calls", "transformers", NO_MODEL),
         ("draftwire/_calls", "numpy", SMALL_SDK),
-        ("draftwire/cli", "speculative_engine", LAYERS),
-        ("draftwire/cli", "edge_drafting", LAYERS),
-        ("draftwire/edge", "speculative_engine", LAYERS),
-        ("edge_drafting", "verifier_service", LAYERS),
-        ("gateway/http", "edge_drafting", LAYERS),
-        ("draftwire/edge", "service_runtime", LAYERS),
+        ("draftwire/cli", "draftwire_core.engine", LAYERS),
+        ("draftwire/cli", "draftwire_core.edge", LAYERS),
+        ("draftwire/edge", "draftwire_core.engine", LAYERS),
+        ("draftwire_core/edge", "verifier_service", LAYERS),
+        ("gateway_service/http", "draftwire_core.edge", LAYERS),
+        ("draftwire/edge", "draftwire_core.runtime", LAYERS),
         ("draftwire/edge", "torch", NO_MODEL),
     ],
 )
@@ -135,22 +145,22 @@ def test_a_forbidden_import_is_found(tmp_path: Path, lint: Lint, package: str, f
 @pytest.mark.parametrize(
     ("package", "room", "forbidden"),
     [
-        ("speculative_engine", "drafters", "engine"),
-        ("speculative_engine", "engine", "loading"),
-        ("speculative_engine", "model", "drafters"),
-        ("speculative_engine", "acceptance", "model"),
-        ("speculative_engine", "kv", "model"),
-        ("speculative_engine", "logits", "sampling"),
-        ("speculative_engine", "tree", "planning"),
-        ("service_runtime", "process", "rpc"),
-        ("drafter_pool", "drafter", "routing"),
+        ("draftwire_core.engine", "drafters", "engine"),
+        ("draftwire_core.engine", "engine", "loading"),
+        ("draftwire_core.engine", "model", "drafters"),
+        ("draftwire_core.engine", "acceptance", "model"),
+        ("draftwire_core.engine", "kv", "model"),
+        ("draftwire_core.engine", "logits", "sampling"),
+        ("draftwire_core.engine", "tree", "planning"),
+        ("draftwire_core.runtime", "process", "rpc"),
+        ("draftwire_core.pool", "drafter", "routing"),
         ("verifier_service", "reading", "running"),
         ("drafter_service", "verifiers", "models"),
-        ("gateway", "http", "settings"),
-        ("gateway", "choices", "openai"),
-        ("gateway", "openai", "routes"),
-        ("gateway", "console", "routes"),
-        ("gateway", "observability", "http"),
+        ("gateway_service", "http", "settings"),
+        ("gateway_service", "choices", "openai"),
+        ("gateway_service", "openai", "routes"),
+        ("gateway_service", "console", "routes"),
+        ("gateway_service", "observability", "http"),
         ("draftwire", "_calls", "_sync"),
         ("draftwire", "_sync", "_async"),
         ("draftwire", "_messages", "_calls"),
@@ -160,17 +170,17 @@ def test_a_forbidden_import_is_found(tmp_path: Path, lint: Lint, package: str, f
         ("draftwire", "client", "cli"),
         ("draftwire", "version", "errors"),
         ("draftwire", "_async", "client"),
-        ("draft_training", "distillation", "refresh"),
-        ("draft_training", "data", "teachers"),
-        ("draft_training", "medusa", "distillation"),
-        ("draft_training", "refresh", "cli"),
+        ("draftwire_core.training", "distillation", "refresh"),
+        ("draftwire_core.training", "data", "teachers"),
+        ("draftwire_core.training", "medusa", "distillation"),
+        ("draftwire_core.training", "refresh", "cli"),
     ],
 )
 def test_a_forbidden_import_inside_a_package_is_found(
     tmp_path: Path, lint: Lint, package: str, room: str, forbidden: str
 ) -> None:
     write_packages(tmp_path)
-    (tmp_path / package / room / "offender.py").write_text(f"import {package}.{forbidden}\n")
+    (folder(tmp_path, package) / room / "offender.py").write_text(f"import {package}.{forbidden}\n")
     passed, report = lint(tmp_path)
     assert not passed
     [broken] = [line for line in report.splitlines() if " BROKEN" in line]
@@ -179,8 +189,8 @@ def test_a_forbidden_import_inside_a_package_is_found(
 
 def test_edge_alone_may_import_what_is_above_it(tmp_path: Path, lint: Lint) -> None:
     write_packages(tmp_path)
-    (tmp_path / "edge_drafting" / "client.py").write_text(
-        "import draftwire._calls\nimport speculative_engine\nimport torch\n"
+    (tmp_path / "draftwire_core/edge" / "client.py").write_text(
+        "import draftwire._calls\nimport draftwire_core.engine\nimport torch\n"
     )
     passed, report = lint(tmp_path)
     assert passed, report
@@ -189,14 +199,16 @@ def test_edge_alone_may_import_what_is_above_it(tmp_path: Path, lint: Lint) -> N
 def test_a_circle_inside_the_model_is_found(tmp_path: Path, lint: Lint) -> None:
     """Of files as of folders, and also for the types alone."""
     write_packages(tmp_path)
-    model = tmp_path / "speculative_engine" / "model"
+    model = tmp_path / "draftwire_core/engine" / "model"
     model.joinpath("layers").mkdir()
     for name in ("__init__", "fused"):
         model.joinpath("layers", f"{name}.py").touch()
-    model.joinpath("layers", "kinds.py").write_text("def late():\n    import speculative_engine.model.packed_model\n")
+    model.joinpath("layers", "kinds.py").write_text(
+        "def late():\n    import draftwire_core.engine.model.packed_model\n"
+    )
     model.joinpath("packed_model.py").touch()
     assert lint(tmp_path)[0]
-    back = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import speculative_engine.model.layers.fused\n"
+    back = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import draftwire_core.engine.model.layers.fused\n"
     model.joinpath("packed_model.py").write_text(back)
     passed, report = lint(tmp_path)
     assert not passed
@@ -207,7 +219,7 @@ def test_a_circle_inside_the_model_is_found(tmp_path: Path, lint: Lint) -> None:
 @pytest.mark.parametrize("package", sorted(LAYERED))
 def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, lint: Lint, package: str) -> None:
     write_packages(tmp_path)
-    (tmp_path / package / "attic.py").touch()
+    (folder(tmp_path, package) / "attic.py").touch()
     passed, report = lint(tmp_path)
     assert not passed
     assert f"{package}.attic" in report
@@ -216,15 +228,15 @@ def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, lint: Lint, packa
 def test_allowed_imports_pass(tmp_path: Path, lint: Lint) -> None:
     write_packages(tmp_path)
     engine = "import numpy\nimport torch\n"
-    service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
-    (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
+    service = "import draftwire\nimport grpc\nimport draftwire_core.runtime\nimport draftwire_core.engine\n"
+    (tmp_path / "draftwire_core/engine" / "model" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "service" / "module.py").write_text(service)
-    (tmp_path / "gateway" / "http" / "module.py").write_text(
-        "import draftwire\nimport fastapi\nimport service_runtime.process\nimport uvicorn\n"
+    (tmp_path / "gateway_service" / "http" / "module.py").write_text(
+        "import draftwire\nimport fastapi\nimport draftwire_core.runtime.process\nimport uvicorn\n"
     )
-    (tmp_path / "draft_training" / "distillation" / "module.py").write_text(
-        "import draftwire\nimport speculative_engine\nimport torch\n"
+    (tmp_path / "draftwire_core/training" / "distillation" / "module.py").write_text(
+        "import draftwire\nimport draftwire_core.engine\nimport torch\n"
     )
     passed, report = lint(tmp_path)
     assert passed, report
@@ -247,7 +259,7 @@ def test_no_test_file_is_imported() -> None:
     """Code that tests and benchmarks share is in tests/harness, and a conftest.py is of its own package."""
     assert imported_tests("from tests.sdk.test_cli import Command") == ["tests.sdk.test_cli.Command"]
     assert imported_tests("if True:\n    from tests.sdk import test_cli") == ["tests.sdk.test_cli"]
-    assert imported_tests("import tests.sdk.conftest", "gateway") == ["tests.sdk.conftest"]
+    assert imported_tests("import tests.sdk.conftest", "gateway_service") == ["tests.sdk.conftest"]
     assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest", "sdk") == []
     for path in sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
         assert imported_tests(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[1]) == [], path

@@ -6,18 +6,18 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
-from drafter_pool.announcing.drafter_fields import check_text
-from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from service_runtime.errors import ServiceError
-from service_runtime.process.heap import free_locals, trim_heap
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.handshake import incompatible
-from speculative_engine.checkpoint.abandonment import abandoned_by
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.engine.checkpoint.abandonment import abandoned_by
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.announcing.drafter_fields import check_text
+from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.heap import free_locals, trim_heap
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.handshake import incompatible
 from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop
 

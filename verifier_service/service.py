@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.announcing.drafter_fields import is_local, read_service_address
-from drafter_pool.drafter.channel import drafter_channels
-from drafter_pool.drafter.feature_weights import fetching_weights
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-from service_runtime.errors import ServiceError
-from service_runtime.observability.metrics_server import serving_metrics
-from service_runtime.observability.tracing import Tracing, running_tracing
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.startup_error import StartupError
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.process.threads import started
-from service_runtime.rpc.peer_channels import peer_channels
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.rpc.serving import serve
-from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
+from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ranks
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
+from draftwire_core.pool.announcing.drafter_fields import is_local, read_service_address
+from draftwire_core.pool.drafter.channel import drafter_channels
+from draftwire_core.pool.drafter.feature_weights import fetching_weights
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.observability.metrics_server import serving_metrics
+from draftwire_core.runtime.observability.tracing import Tracing, running_tracing
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.process.threads import started
+from draftwire_core.runtime.rpc.peer_channels import peer_channels
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.rpc.serving import serve
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.reading.local_address import read_local_address

@@ -9,9 +9,9 @@ from typing import Any
 from draftwire._messages.methods import RECEIPT
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
-from service_runtime.rpc.grpc_stream import accept_call
-from service_runtime.rpc.stream_meter import StreamMeter
-from service_runtime.security.caller import peer_name
+from draftwire_core.runtime.rpc.grpc_stream import accept_call
+from draftwire_core.runtime.rpc.stream_meter import StreamMeter
+from draftwire_core.runtime.security.caller import peer_name
 from verifier_service.reading.score import read_score
 from verifier_service.running.request_call import request_call
 from verifier_service.verifier import Verifier

@@ -6,13 +6,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from service_runtime.process.address import ListenAddress
-from service_runtime.process.rank_settings import RankSettings
-from service_runtime.process.settings import StringList
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.weight_names import TargetWeights
-from speculative_engine.planning.pace import PLAIN_SHARE
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.model.weight_names import TargetWeights
+from draftwire_core.engine.planning.pace import PLAIN_SHARE
+from draftwire_core.runtime.process.address import ListenAddress
+from draftwire_core.runtime.process.rank_settings import RankSettings
+from draftwire_core.runtime.process.settings import StringList
 
 LEAST_SLOTS = 256
 """Fewest KV slots: a request with its tree."""

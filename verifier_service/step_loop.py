@@ -6,17 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
-from service_runtime.process.engine_thread import EngineThread
-from service_runtime.process.logs import get_logger
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.engine.feature_streams import FeatureKind
-from speculative_engine.engine.scoring import ScoreSpec
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import SequenceFeatures, StepResult
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.features.taps import Tap
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.engine.feature_streams import FeatureKind
+from draftwire_core.engine.engine.scoring import ScoreSpec
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import SequenceFeatures, StepResult
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.features.taps import Tap
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
+from draftwire_core.runtime.process.engine_thread import EngineThread
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -12,25 +12,25 @@ from pathlib import Path
 import torch
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.process.heap import peak_megabytes, trim_heap
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError, startup_errors
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
-from speculative_engine.kernels.cpu_threads import share_of_threads
-from speculative_engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
-from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.loading.self_test import check_reproducible, run_self_test
-from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
-from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
-from speculative_engine.model.numerics import model_numerics
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.room_for_cache import check_room
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.kernels.advice import faster, kernels_of, warn_without_library
+from draftwire_core.engine.kernels.cpu_threads import share_of_threads
+from draftwire_core.engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
+from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from draftwire_core.engine.loading.self_test import check_reproducible, run_self_test
+from draftwire_core.engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
+from draftwire_core.engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
+from draftwire_core.engine.model.numerics import model_numerics
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.room_for_cache import check_room
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.process.heap import peak_megabytes, trim_heap
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError, startup_errors
 from verifier_service.settings import LEAST_SLOTS, VerifierSettings
 
 log = get_logger(__name__)

@@ -6,18 +6,18 @@ import asyncio
 
 import torch
 
-from drafter_pool.drafter.feature_check import check_features, feature_refusal
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.feature_weights import FetchWeights
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from service_runtime.errors import at_capacity, shutting_down
-from service_runtime.process.engine_thread import ThreadEnded
-from service_runtime.process.logs import get_logger
-from speculative_engine.engine.feature_streams import MOST_KINDS, FeatureKind, TooManyKinds
-from speculative_engine.model.features.feature_codec import FLOATS
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.engine.feature_streams import MOST_KINDS, FeatureKind, TooManyKinds
+from draftwire_core.engine.model.features.feature_codec import FLOATS
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.pool.drafter.feature_check import check_features, feature_refusal
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.runtime.errors import at_capacity, shutting_down
+from draftwire_core.runtime.process.engine_thread import ThreadEnded
+from draftwire_core.runtime.process.logs import get_logger
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)

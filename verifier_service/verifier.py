@@ -8,30 +8,30 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.drafter.feature_weights import FetchWeights
-from drafter_pool.drafter.proposal_sink import ProposalFault
-from drafter_pool.drafter.service_drafter import Connect
-from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
-from drafter_pool.drafter_pool import DrafterPool, PoolLimits
-from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
-from service_runtime.errors import internal, shutting_down
-from service_runtime.observability.span import NO_SPAN
-from service_runtime.observability.tracing import NO_TRACING, Tracing
-from service_runtime.process.logs import get_logger
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.handshake import CAPABILITY_FEATURES, CAPABILITY_HIDDEN_STATES, introduce
-from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.ranks.rank_group import RankLostError
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.text.tokenizer import Tokenizer
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.engine.drafters.grammar import GrammarDrafter
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.ranks.rank_group import RankLostError
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
+from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault
+from draftwire_core.pool.drafter.service_drafter import Connect
+from draftwire_core.pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
+from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.runtime.errors import internal, shutting_down
+from draftwire_core.runtime.observability.span import NO_SPAN
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES, CAPABILITY_HIDDEN_STATES, introduce
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.expected_wait import ExpectedWait
 from verifier_service.admission.flooders import Flooders

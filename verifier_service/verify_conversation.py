@@ -6,19 +6,19 @@ import asyncio
 import time
 from dataclasses import replace
 
-from drafter_pool.drafter.draft_messages import proposal_error, tell_sampling
-from drafter_pool.drafter.source import CALLER
-from drafter_pool.standing.flood_limit import FloodLimit
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from service_runtime.process.engine_thread import TooManyCommands
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.message_stream import MessageStream
-from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
+from draftwire_core.engine.tree.proposal import Proposal, ProposalError, ProposalFault
+from draftwire_core.pool.drafter.draft_messages import proposal_error, tell_sampling
+from draftwire_core.pool.drafter.source import CALLER
+from draftwire_core.pool.standing.flood_limit import FloodLimit
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from draftwire_core.runtime.process.engine_thread import TooManyCommands
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.running.request_call import Metadata, RequestCall, request_call
 from verifier_service.running.running_request import RunningRequest

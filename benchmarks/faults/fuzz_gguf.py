@@ -28,8 +28,8 @@ from tokenizers.models import BPE
 
 from benchmarks.faults.gguf_mutations import mutate_file
 from benchmarks.harness.report import add_report_options, end_with_faults
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_file import GgufFile
 
 SECONDS = 10.0
 """Seconds within which every file must be read or refused."""

@@ -10,15 +10,15 @@ import torch
 
 from benchmarks.gpu.figure_log import Figures
 from benchmarks.gpu.steps import copied_bytes_per_second, logits_in_chunks, milliseconds, seconds
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.device_sampler import draw
-from speculative_engine.sampling.gumbel import block_maxima
-from speculative_engine.sampling.kernel_sampler import KernelsUnusableError, usable_sampler
-from speculative_engine.sampling.philox import philox4x32
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.device_sampler import draw
+from draftwire_core.engine.sampling.gumbel import block_maxima
+from draftwire_core.engine.sampling.kernel_sampler import KernelsUnusableError, usable_sampler
+from draftwire_core.engine.sampling.philox import philox4x32
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 CHUNKS = (8, 64)
 """Batch sizes at which a row's logits are compared with those that it has alone."""

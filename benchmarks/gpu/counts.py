@@ -29,16 +29,16 @@ from benchmarks.gpu.steps import milliseconds
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_tables import SlotTables
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.kv_slots import SlotList
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.slots.slot_tables import SlotTables
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import (
     GREEDY,

@@ -22,15 +22,15 @@ from benchmarks.gpu.models import LAYERS, SHAPES, grown, packed, shaped
 from benchmarks.gpu.parts import PAIR
 from benchmarks.gpu.steps import synchronize
 from benchmarks.harness.held_out import held_out_prompts
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 _LISTED = 25

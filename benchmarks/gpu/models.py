@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from draftwire_core.engine.model.packed_model import PackedModel
 from models.inflate import Shape, choose_shape, grow, resize
-from speculative_engine.model.packed_model import PackedModel
 
 SHAPES: dict[str, dict[str, object]] = {
     "llama-8b": {

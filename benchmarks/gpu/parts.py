@@ -15,11 +15,11 @@ from benchmarks.gpu.figure_log import Figures
 from benchmarks.gpu.models import described, grown, packed, shaped
 from benchmarks.gpu.steps import Generator, batch_seconds, milliseconds, prompt_seconds, several_passes, step_seconds
 from benchmarks.harness.held_out import held_out_prompts
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -204,12 +204,12 @@ class Probe:
 
     def sampling(self) -> None:
         """Measures sampling from a large vocabulary, kernel by kernel."""
-        from speculative_engine.sampling.coupled_sampler import sample
-        from speculative_engine.sampling.device_sampler import draw
-        from speculative_engine.sampling.kernel_sampler import KernelSampler
-        from speculative_engine.sampling.sampling_batch import SamplingBatch
-        from speculative_engine.sampling.sampling_params import SamplingParams
-        from speculative_engine.sampling.step_draws import StepDraws
+        from draftwire_core.engine.sampling.coupled_sampler import sample
+        from draftwire_core.engine.sampling.device_sampler import draw
+        from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+        from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+        from draftwire_core.engine.sampling.sampling_params import SamplingParams
+        from draftwire_core.engine.sampling.step_draws import StepDraws
 
         for rows in (1, 64):
             for temperature, top_p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.9)):

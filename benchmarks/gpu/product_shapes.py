@@ -24,7 +24,7 @@ from benchmarks.gpu.device import usable_device
 from benchmarks.gpu.figure_log import FigureLog, Figures
 from benchmarks.gpu.graph_timing import microseconds
 from benchmarks.harness.report import add_report_options
-from speculative_engine.model.cuda.kernels.product import Gate, Shape, multiply
+from draftwire_core.engine.model.cuda.kernels.product import Gate, Shape, multiply
 
 _WEIGHT_BYTES = 400_000_000
 _LEAST_CALLS = 4

@@ -55,7 +55,7 @@ class Services:
         """Starts a gateway in front of verifiers, given by their addresses."""
         flags = ("--verifier", ",".join(verifiers), *flags)
         return self._keep(
-            ServiceProcess(["-m", "gateway"], flags, self.logs, popen=self._popen, environment=_environment())
+            ServiceProcess(["-m", "gateway_service"], flags, self.logs, popen=self._popen, environment=_environment())
         )
 
     def _start(

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.harness.simulated_models import VOCABULARY, ModelPair
-from speculative_engine.drafters.tree_growth import GrowingTree
-from speculative_engine.planning.acceptance_model import observe_commit
-from speculative_engine.planning.drafter_timing import ProposalClock
-from speculative_engine.planning.planner import Candidate, Plan, Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import Proposal, ProposalReader
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.tree_growth import GrowingTree
+from draftwire_core.engine.planning.acceptance_model import observe_commit
+from draftwire_core.engine.planning.drafter_timing import ProposalClock
+from draftwire_core.engine.planning.planner import Candidate, Plan, Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import Proposal, ProposalReader
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 _MAX_ROWS = 256
 

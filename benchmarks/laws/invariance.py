@@ -46,14 +46,14 @@ from benchmarks.laws.case_requests import SAMPLINGS, Output, Requests, Runner
 from benchmarks.laws.drafter_runners import SWAP_TOKENS, Drafting, Killing, Swapping
 from benchmarks.laws.verifier_runners import FailingOver, FromCache, Preempting
 from draftwire import AsyncClient, Generation, Planning
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import use_kernels
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import use_kernels
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.checkout import MODELS
 from verifier_service.settings import LEAST_SLOTS
 

@@ -25,13 +25,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.harness.machine import cpu_name
 from benchmarks.harness.results import add_results_option, save
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of
-from speculative_engine.acceptance.rule import Visit
-from speculative_engine.sampling.coupled_sampler import sample, top_candidates
-from speculative_engine.sampling.distributions import by_entropy, probabilities
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of
+from draftwire_core.engine.acceptance.rule import Visit
+from draftwire_core.engine.sampling.coupled_sampler import sample, top_candidates
+from draftwire_core.engine.sampling.distributions import by_entropy, probabilities
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import TokenTree
 from tests.harness.checkout import MODELS
 
 POSITION = 100

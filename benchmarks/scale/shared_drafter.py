@@ -37,11 +37,11 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from speculative_engine.drafters.model.step_shares import StepShares
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.kv.fair_shares import FairRows, ServedVerifier
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.model.step_shares import StepShares
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import TokenTree
 from tests.harness.checkout import MODELS
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"

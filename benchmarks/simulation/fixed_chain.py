@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from speculative_engine.drafters.tree_growth import SOURCE, GrowingTree
-from speculative_engine.planning.planner import Candidate, Plan, Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.tree_growth import SOURCE, GrowingTree
+from draftwire_core.engine.planning.planner import Candidate, Plan, Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 class FixedChainGrowth:

@@ -12,8 +12,8 @@ from benchmarks.harness.simulated_services import (
     Verdict,
     VirtualClock,
 )
-from drafter_pool.standing.pause_policy import PausePolicy
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 
 _STEP_SECONDS = 0.75e-3
 _SEQUENCE_SECONDS = 0.15e-3

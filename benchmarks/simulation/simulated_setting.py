@@ -16,11 +16,11 @@ from benchmarks.harness.simulated_services import (
 )
 from benchmarks.simulation.fixed_chain import FixedChainGrowth, FixedChainPlanner
 from benchmarks.simulation.simulated_link import SimulatedLink
-from drafter_pool.standing.pause_policy import PausePolicy
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.planning.planner import Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.planning.planner import Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 
 _MAX_ROWS = 256
 _SOURCE = "drafter"

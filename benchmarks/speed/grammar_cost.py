@@ -30,10 +30,10 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.text.token_table import TokenTable
 from tests.harness.checkout import ROOT
 
 _TRAINED_ON = 16_000_000

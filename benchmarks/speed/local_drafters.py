@@ -21,17 +21,17 @@ import torch
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import Spread, add_report_options, print_report
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.methods import METHODS
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.methods import METHODS
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 64

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from benchmarks.harness.machine import cpu_name
 from benchmarks.harness.results import add_results_option, save
-from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
-from speculative_engine.logits.processors import editors_of
-from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from draftwire_core.engine.logits.logit_editor import LogitEditor, TreeRows
+from draftwire_core.engine.logits.processors import editors_of
+from draftwire_core.engine.sampling.coupled_sampler import SamplingBatch, sample
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 ALONE = TreeRows([-1], [-1])
 

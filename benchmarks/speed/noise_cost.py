@@ -19,10 +19,10 @@ from torch import Tensor
 
 from benchmarks.harness.machine import cpu_name
 from benchmarks.harness.results import add_results_option, save
-from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
-from speculative_engine.sampling.gumbel import block_maxima
-from speculative_engine.sampling.philox import philox4x32
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
+from draftwire_core.engine.sampling.gumbel import block_maxima
+from draftwire_core.engine.sampling.philox import philox4x32
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:

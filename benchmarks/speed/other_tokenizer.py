@@ -20,19 +20,19 @@ import torch
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
-from speculative_engine.drafters.drafter import Drafter, DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.drafters.translation.translating import TranslatingDrafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
 from tests.harness.checkout import MODELS
 
 _SLOTS = 16384

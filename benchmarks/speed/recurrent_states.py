@@ -17,12 +17,12 @@ import torch
 import transformers
 
 from benchmarks.harness.report import Spread, add_report_options, print_report
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import Node
 
 _VOCABULARY = 32_000
 _PROMPT = 300

@@ -3,10 +3,10 @@
     python -m benchmarks.speed.structured_output [--seeds 3] [--schemas 6] [--json]
 
 Only the engine runs, in one process with one thread per pass, in turns with the draft model as in
-`speculative_engine/in_process.py`: no services, no event loop. Each schema of the tests' suite (those named in SCHEMAS)
-is requested under each seed at temperature 0.8, with and without its form, jump-ahead and draft model. A step's time is
-the engine's, including its plan and masks, but neither drafting nor the first step, which computes the prompt. Outputs
-that must be equal are compared.
+`draftwire_core/engine/in_process.py`: no services, no event loop. Each schema of the tests' suite (those named in
+SCHEMAS) is requested under each seed at temperature 0.8, with and without its form, jump-ahead and draft model. A
+step's time is the engine's, including its plan and masks, but neither drafting nor the first step, which computes the
+prompt. Outputs that must be equal are compared.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import torch
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.logits.grammar import FormKind, Grammar
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.grammar import GrammarDrafter
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.logits.grammar import FormKind, Grammar
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 PROMPT = "# The configuration as JSON:\nconfig = "

@@ -23,15 +23,15 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
-from speculative_engine.loading.rank_processes import RankProcesses
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
+from draftwire_core.engine.loading.rank_processes import RankProcesses
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 _SEQUENCES, _TOKENS = 4, 64

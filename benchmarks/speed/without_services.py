@@ -19,16 +19,16 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from benchmarks.harness.timings import Timing
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal
 
 _SOURCE = "drafter"
 

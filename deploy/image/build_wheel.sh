@@ -21,9 +21,9 @@ with open(sys.argv[1], "rb") as file:
 PYTHON
 "$build/venv/bin/python" -m pip install --quiet --no-cache-dir --constraint "$source/constraints.txt" \
   --requirement "$build/requirements.txt"
-(cd "$source" && "$build/venv/bin/python" -m scripts.distributions "$build/trees" --version "$version")
-for tree in "$build"/trees/*; do
-  "$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$tree"
+[ -z "$version" ] || export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE="$version"
+for project in "$source/sdk" "$source/services"; do
+  "$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$project"
 done
 
 # Without a compiler the build succeeds but the wheel is slow, which an image must not be.

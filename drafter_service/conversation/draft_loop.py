@@ -12,10 +12,7 @@ from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.conversation.opened_sequence import SequenceKey
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.step_times_pb2 import StepTimes
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition
-from service_runtime.observability.step_times import step_times
-from service_runtime.process.engine_thread import EngineThread, TooManyCommands
-from speculative_engine.drafters.drafter import (
+from draftwire_core.engine.drafters.drafter import (
     DrafterFullError,
     DraftSpec,
     FeatureDrafter,
@@ -24,10 +21,13 @@ from speculative_engine.drafters.drafter import (
     SharedDrafter,
     StateDrafter,
 )
-from speculative_engine.kv.fair_shares import ServedVerifier
-from speculative_engine.kv.slot_queue import SlotUse
-from speculative_engine.model.features.feature_codec import decode
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.kv.fair_shares import ServedVerifier
+from draftwire_core.engine.kv.slot_queue import SlotUse
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition
+from draftwire_core.runtime.observability.step_times import step_times
+from draftwire_core.runtime.process.engine_thread import EngineThread, TooManyCommands
 
 ResultT = TypeVar("ResultT")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from service_runtime.observability.histogram import Histogram
-from service_runtime.observability.metric_families import SIZES, STEP_SECONDS
+from draftwire_core.runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.metric_families import SIZES, STEP_SECONDS
 
 
 class DraftingCounts:

@@ -18,15 +18,15 @@ from drafter_service.conversation.sequence_opening import (
 from drafter_service.verifiers.shares import VerifierShare
 from draftwire.v1 import drafter_service_pb2, features_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
-from service_runtime.observability.tracing import NO_TRACING, Tracing
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.handshake import shown
-from service_runtime.rpc.idle_watch import IdleWatch
-from service_runtime.rpc.message_stream import MessageStream
-from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
-from speculative_engine.model.features.feature_codec import feature_count
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.model.features.feature_codec import feature_count
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.handshake import shown
+from draftwire_core.runtime.rpc.idle_watch import IdleWatch
+from draftwire_core.runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.rpc.stream_writer import OutboxFull, StreamWriter
 
 log = get_logger(__name__)
 

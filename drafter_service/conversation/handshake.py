@@ -7,9 +7,9 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.features_pb2 import FeatureMap
-from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.handshake import (
+from draftwire_core.runtime.errors import ServiceError, failed_precondition
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_FEATURES,
     CAPABILITY_HIDDEN_STATES,
@@ -18,7 +18,7 @@ from service_runtime.rpc.handshake import (
     introduce,
     shown,
 )
-from service_runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 
 log = get_logger(__name__)
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.observability.span import NO_SPAN, Span
-from service_runtime.observability.tracing import Tracing
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.handshake import shown
+from draftwire_core.runtime.observability.span import NO_SPAN, Span
+from draftwire_core.runtime.observability.tracing import Tracing
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.handshake import shown
 
 
 class SequenceKey(NamedTuple):

@@ -7,12 +7,12 @@ import torch
 
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import invalid_field, refused_field
-from service_runtime.rpc.handshake import shown
-from service_runtime.rpc.request_id import check_request_id
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.field_error import FieldError
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.runtime.errors import invalid_field, refused_field
+from draftwire_core.runtime.rpc.handshake import shown
+from draftwire_core.runtime.rpc.request_id import check_request_id
 
 
 class SequenceOpening:

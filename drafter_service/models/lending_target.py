@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from drafter_service.settings import DrafterSettings
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork, TargetShape
-from speculative_engine.drafters.features.target_files import claimed_shape, lend_from_files, shape_of_files
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork, TargetShape
+from draftwire_core.engine.drafters.features.target_files import claimed_shape, lend_from_files, shape_of_files
 
 
 def complete_network(

@@ -5,11 +5,11 @@ import torch
 from drafter_service.models.lending_target import complete_network
 from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, block_network, load_network
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.dflash.dflash_config import read_config
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
-from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.dflash.dflash_config import read_config
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
+from draftwire_core.runtime.process.startup_error import StartupError
 
 
 def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:

@@ -11,10 +11,10 @@ from drafter_service.models.loaded_features import (
     reading_network,
 )
 from drafter_service.settings import DrafterSettings
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.eagle.eagle_config import read_config
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.eagle.parallel_network import ParallelEagleNetwork
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.eagle.eagle_config import read_config
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.eagle.parallel_network import ParallelEagleNetwork
 
 
 def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:

@@ -13,23 +13,23 @@ from drafter_service.models.loaded_model import model_info, set_threads
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.blocks.block_network import BlockNetwork
-from speculative_engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
-from speculative_engine.drafters.drafter import FeatureDrafter
-from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork
-from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
-from speculative_engine.drafters.features.trial_pass import try_pass
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.features.feature_map import FeatureMap
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.reading.read_model import resolve_dtype
-from speculative_engine.model.room_for_cache import SETTING
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.blocks.block_network import BlockNetwork
+from draftwire_core.engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
+from draftwire_core.engine.drafters.drafter import FeatureDrafter
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter
+from draftwire_core.engine.drafters.features.trial_pass import try_pass
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.features.feature_map import FeatureMap
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.model.room_for_cache import SETTING
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from drafter_service.conversation.handshake import MOST_TOKENS
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
-from service_runtime.process.logs import get_logger
-from speculative_engine.drafters import medusa_heads
-from speculative_engine.drafters.medusa_heads import MedusaHeads
-from speculative_engine.model.reading.read_model import resolve_dtype, usable_device
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters import medusa_heads
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.model.reading.read_model import resolve_dtype, usable_device
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

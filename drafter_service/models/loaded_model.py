@@ -10,24 +10,24 @@ import torch
 
 from drafter_service.settings import LEAST_SLOTS, DrafterSettings
 from draftwire.v1 import model_info_pb2
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError, startup_errors
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.model_load_error import ModelMemoryError
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
-from speculative_engine.kernels.cpu_threads import share_of_threads
-from speculative_engine.kernels.library import library
-from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.loading.self_test import check_reproducible, run_self_test
-from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
-from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.room_for_cache import check_room
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.kernels.advice import faster, kernels_of, warn_without_library
+from draftwire_core.engine.kernels.cpu_threads import share_of_threads
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from draftwire_core.engine.loading.self_test import check_reproducible, run_self_test
+from draftwire_core.engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
+from draftwire_core.engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.room_for_cache import check_room
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError, startup_errors
 
 log = get_logger(__name__)
 

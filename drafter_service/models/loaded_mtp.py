@@ -4,8 +4,8 @@ import torch
 
 from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, load_network, reading_network
 from drafter_service.settings import DrafterSettings
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.mtp.mtp_alone import load_alone
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.mtp.mtp_alone import load_alone
 
 
 def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:

@@ -11,15 +11,15 @@ from drafter_service.models.loaded_heads import LoadedHeads, load_heads
 from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.models.loaded_mtp import load_mtp_network
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.model_load_error import ModelMemoryError
-from speculative_engine.drafters.dflash.dflash_config import is_dflash
-from speculative_engine.drafters.eagle.eagle_config import is_eagle
-from speculative_engine.loading.rank_processes import RANK_ERRORS
-from speculative_engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.drafters.dflash.dflash_config import is_dflash
+from draftwire_core.engine.drafters.eagle.eagle_config import is_eagle
+from draftwire_core.engine.loading.rank_processes import RANK_ERRORS
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 

@@ -15,18 +15,18 @@ from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierShares, parse_weights
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from service_runtime.observability.tracing import NO_TRACING, Tracing
-from service_runtime.process.engine_thread import ThreadEnded, TooManyCommands
-from service_runtime.process.heap import free_locals, trim_heap
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.process.threads import call_in_thread
-from service_runtime.rpc.interceptors import service_error
-from speculative_engine.checkpoint.abandonment import abandoned_by
-from speculative_engine.model.device_memory import return_unused
+from draftwire_core.engine.checkpoint.abandonment import abandoned_by
+from draftwire_core.engine.model.device_memory import return_unused
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
+from draftwire_core.runtime.process.engine_thread import ThreadEnded, TooManyCommands
+from draftwire_core.runtime.process.heap import free_locals, trim_heap
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.process.threads import call_in_thread
+from draftwire_core.runtime.rpc.interceptors import service_error
 
 log = get_logger(__name__)
 

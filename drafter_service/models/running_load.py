@@ -11,7 +11,7 @@ from google.rpc import status_pb2
 
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.drafter_service_pb2 import ModelLoadState
-from service_runtime.errors import shutting_down
+from draftwire_core.runtime.errors import shutting_down
 
 MOST_SECONDS = 3600.0
 """Longest time of a load. Downloads of models take minutes, and nothing that takes an hour is still loading."""

@@ -17,16 +17,16 @@ from drafter_service.verifiers.shares import VerifierShares
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.calibration_pb2 import AcceptanceClass
 from draftwire.v1.step_cost_pb2 import StepCost
-from service_runtime.duration import duration
-from service_runtime.observability.tracing import NO_TRACING, Tracing
-from service_runtime.rpc.message_stream import MessageStream
-from speculative_engine.drafters.drafter import LimitedDrafter
-from speculative_engine.drafters.medusa import MedusaDrafter
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.translation.translating import TranslatingDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.features.feature_map import FeatureMap
+from draftwire_core.engine.drafters.drafter import LimitedDrafter
+from draftwire_core.engine.drafters.medusa import MedusaDrafter
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.features.feature_map import FeatureMap
+from draftwire_core.runtime.duration import duration
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 
 
 class ServingModel:

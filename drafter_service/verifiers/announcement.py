@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 
 from draftwire.v1 import drafter_pool_service_pb2
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.backoff import Backoff
 
 log = get_logger(__name__)
 

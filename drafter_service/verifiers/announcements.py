@@ -8,7 +8,7 @@ from drafter_service.verifiers.announcement import Announcement
 from draftwire._calls.channel import AsyncChannels
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 
 class VerifierPool:

@@ -3,15 +3,15 @@
 from draftwire._program.installation import how_to_install
 
 try:
-    from speculative_engine.model.packed_model import ModelLoadError
+    from draftwire_core.engine.model.packed_model import ModelLoadError
 except ModuleNotFoundError as error:
     raise ImportError(
         f"draftwire.edge runs a draft model in this process and needs the serving libraries; {error.name} is "
         f"missing: {how_to_install('serve')}"
     ) from error
 
-from edge_drafting.async_client import AsyncEdgeClient
-from edge_drafting.client import EdgeClient
-from edge_drafting.local_drafter import LocalDrafter
+from draftwire_core.edge.async_client import AsyncEdgeClient
+from draftwire_core.edge.client import EdgeClient
+from draftwire_core.edge.local_drafter import LocalDrafter
 
 __all__ = ["AsyncEdgeClient", "EdgeClient", "LocalDrafter", "ModelLoadError"]

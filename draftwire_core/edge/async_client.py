@@ -14,8 +14,8 @@ from draftwire._calls.async_transport import AsyncTransport
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._types.verifier import Verifier, Verifiers
-from edge_drafting.async_transport import AsyncEdgeTransport
-from edge_drafting.local_drafter import LocalDrafter
+from draftwire_core.edge.async_transport import AsyncEdgeTransport
+from draftwire_core.edge.local_drafter import LocalDrafter
 
 
 class AsyncEdgeClient(AsyncClient):

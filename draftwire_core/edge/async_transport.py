@@ -14,9 +14,9 @@ from draftwire._calls.failover import remaining
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from edge_drafting.drafted_request import DraftedRequest
-from edge_drafting.local_drafter import LocalDrafter
-from edge_drafting.transport import wants_drafts
+from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.edge.local_drafter import LocalDrafter
+from draftwire_core.edge.transport import wants_drafts
 
 
 class AsyncEdgeTransport(AsyncTransport):

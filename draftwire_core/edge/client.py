@@ -1,4 +1,4 @@
-# Generated from edge_drafting/async_client.py by scripts/generate_sync.py. Do not edit.
+# Generated from draftwire_core/edge/async_client.py by scripts/generate_sync.py. Do not edit.
 
 """The synchronous client that drafts in its own process."""
 
@@ -15,8 +15,8 @@ from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Transport
 from draftwire._sync.client import Client
 from draftwire._types.verifier import Verifier, Verifiers
-from edge_drafting.local_drafter import LocalDrafter
-from edge_drafting.transport import EdgeTransport
+from draftwire_core.edge.local_drafter import LocalDrafter
+from draftwire_core.edge.transport import EdgeTransport
 
 
 class EdgeClient(Client):

@@ -9,8 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
+from draftwire_core.engine.tree.proposal import Proposal
 
 log = logging.getLogger("draftwire.edge")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from draftwire.v1 import proposal_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verdict_pb2 import Verdict
-from edge_drafting.local_drafter import LocalDrafter
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.edge.local_drafter import LocalDrafter
+from draftwire_core.engine.tree.proposal import Proposal
 
 log = logging.getLogger("draftwire.edge")
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from edge_drafting.draft_thread import DraftThread
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kernels.cpu_threads import set_cpu_threads
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.weight_names import Weights
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.edge.draft_thread import DraftThread
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kernels.cpu_threads import set_cpu_threads
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 
 class LocalDrafter:

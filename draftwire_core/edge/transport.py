@@ -13,8 +13,8 @@ from draftwire._calls.transport import RequestT, ResponseT, Transport
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from edge_drafting.drafted_request import DraftedRequest
-from edge_drafting.local_drafter import LocalDrafter
+from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.edge.local_drafter import LocalDrafter
 
 
 class EdgeTransport(Transport):

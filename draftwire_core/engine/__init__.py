@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from speculative_engine.acceptance.acceptance import Acceptance, RuleName
-    from speculative_engine.in_process import InProcessGenerator
-    from speculative_engine.sampling.sampling_params import SamplingParams
+    from draftwire_core.engine.acceptance.acceptance import Acceptance, RuleName
+    from draftwire_core.engine.in_process import InProcessGenerator
+    from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 __all__ = ["Acceptance", "InProcessGenerator", "RuleName", "SamplingParams"]
 

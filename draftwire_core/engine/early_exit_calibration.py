@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
-from speculative_engine.field_error import FieldError
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.coupled_sampler import top_candidates
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.coupled_sampler import top_candidates
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _MOST_PROMPT = 1024
 """Most prompt tokens used, taken from the prompt's end."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 _DRAFT = "draft"
 _SEQUENCE = 1

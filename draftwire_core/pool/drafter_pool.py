@@ -6,29 +6,29 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.changes.drafter_factory import DrafterFactory, LocalDrafterFactory
-from drafter_pool.changes.membership import Membership
-from drafter_pool.changes.model_replacement import ModelReplacements
-from drafter_pool.changes.pool_changes import PoolChanges
-from drafter_pool.changes.pool_operations import PoolOperations
-from drafter_pool.changes.rollouts import Rollouts
-from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink
-from drafter_pool.drafter.service_drafter import Connect
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.routing.drafter_choice import DrafterChoice
-from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.pool_watch import PoolWatch
-from drafter_pool.routing.roster import Roster
-from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.model_info_pb2 import PeerInfo
-from service_runtime.errors import invalid_field
-from service_runtime.process.tasks import BackgroundTasks
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
+from draftwire_core.pool.changes.drafter_factory import DrafterFactory, LocalDrafterFactory
+from draftwire_core.pool.changes.membership import Membership
+from draftwire_core.pool.changes.model_replacement import ModelReplacements
+from draftwire_core.pool.changes.pool_changes import PoolChanges
+from draftwire_core.pool.changes.pool_operations import PoolOperations
+from draftwire_core.pool.changes.rollouts import Rollouts
+from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink
+from draftwire_core.pool.drafter.service_drafter import Connect
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.routing.drafter_choice import DrafterChoice
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.pool.routing.pool_watch import PoolWatch
+from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.runtime.errors import invalid_field
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 
 @dataclass(frozen=True, slots=True)

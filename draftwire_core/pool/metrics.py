@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
-from drafter_pool.drafter_pool import DrafterPool
-from drafter_pool.routing.drafting import Fallback
 from draftwire.v1.calibration_pb2 import Calibration
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, DrafterState
-from service_runtime.duration import seconds_of
-from service_runtime.observability.metric_families import counter, gauge
+from draftwire_core.pool.drafter_pool import DrafterPool
+from draftwire_core.pool.routing.drafting import Fallback
+from draftwire_core.runtime.duration import seconds_of
+from draftwire_core.runtime.observability.metric_families import counter, gauge
 
 _STATES = {number: name.removeprefix("DRAFTER_STATE_").lower() for name, number in DrafterState.items() if number}
 

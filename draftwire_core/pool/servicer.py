@@ -6,15 +6,15 @@ import math
 from collections.abc import AsyncIterator
 from typing import Any
 
-from drafter_pool.announcing.drafter_fields import read_labels
-from drafter_pool.announcing.heartbeats import HEARTBEAT_SECONDS
-from drafter_pool.announcing.leases import MOST_LEASE_SECONDS
-from drafter_pool.drafter_pool import DrafterPool
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
-from service_runtime.errors import invalid_field
-from service_runtime.rpc.interceptors import mark_routine
-from service_runtime.security.caller import current_caller
+from draftwire_core.pool.announcing.drafter_fields import read_labels
+from draftwire_core.pool.announcing.heartbeats import HEARTBEAT_SECONDS
+from draftwire_core.pool.announcing.leases import MOST_LEASE_SECONDS
+from draftwire_core.pool.drafter_pool import DrafterPool
+from draftwire_core.runtime.errors import invalid_field
+from draftwire_core.runtime.rpc.interceptors import mark_routine
+from draftwire_core.runtime.security.caller import current_caller
 
 
 class DrafterPoolServicer(DrafterPoolServiceServicer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
+from gateway_service.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
 
 
 @dataclass(frozen=True, slots=True)

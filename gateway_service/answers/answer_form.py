@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwire import GenerateOptions
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """White space as templates and Python write it, so that models cannot loop in it."""

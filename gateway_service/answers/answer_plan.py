@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 
 from draftwire import ChatFormat, GenerateOptions
-from gateway.answers.answer_form import AnswerForm
-from gateway.answers.call_grammar import call_grammar, names
-from gateway.answers.parsers import answer_parser, needs_special_tokens
-from gateway.answers.part import AnswerParser
-from gateway.answers.tool import ToolUse
-from gateway.http.errors import GatewayError
+from gateway_service.answers.answer_form import AnswerForm
+from gateway_service.answers.call_grammar import call_grammar, names
+from gateway_service.answers.parsers import answer_parser, needs_special_tokens
+from gateway_service.answers.part import AnswerParser
+from gateway_service.answers.tool import ToolUse
+from gateway_service.http.errors import GatewayError
 
 _MISTRAL_ID = 9
 """Letters of a call's id that templates of Mistral demand."""

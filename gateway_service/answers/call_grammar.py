@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 
 from draftwire import ChatFormat
-from gateway.answers import harmony, hermes, mistral
-from gateway.answers.answer_form import AnswerForm
-from gateway.answers.lark_rules import LarkRules, literal
-from gateway.answers.spelled.argument_schema import DEFINITIONS, with_definitions
-from gateway.answers.spelled.grammar import SpelledGrammar
-from gateway.answers.tool import Tool, ToolUse
+from gateway_service.answers import harmony, hermes, mistral
+from gateway_service.answers.answer_form import AnswerForm
+from gateway_service.answers.lark_rules import LarkRules, literal
+from gateway_service.answers.spelled.argument_schema import DEFINITIONS, with_definitions
+from gateway_service.answers.spelled.grammar import SpelledGrammar
+from gateway_service.answers.tool import Tool, ToolUse
 
 
 def call_grammar(chat_format: ChatFormat, use: ToolUse, form: AnswerForm) -> str:

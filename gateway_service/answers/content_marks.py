@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.answers.part import AnswerParser, Part
-from gateway.answers.text_until import TextUntil
+from gateway_service.answers.part import AnswerParser, Part
+from gateway_service.answers.text_until import TextUntil
 
 
 class ContentMarksParser:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning
-from gateway.answers.text_until import TextUntil, TrimmedText
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, Reasoning
+from gateway_service.answers.text_until import TextUntil, TrimmedText
 
 CHANNEL, MESSAGE, START, END, CALL = "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>"
 _RETURN = "<|return|>"

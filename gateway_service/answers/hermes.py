@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gateway.answers.json_call import JsonCall
-from gateway.answers.part import Content, Part
-from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
+from gateway_service.answers.json_call import JsonCall
+from gateway_service.answers.part import Content, Part
+from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 

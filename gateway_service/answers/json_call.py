@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from enum import Enum, auto
 
-from gateway.answers.part import CallArguments, CallStart, Part
-from gateway.answers.text_until import end_of
+from gateway_service.answers.part import CallArguments, CallStart, Part
+from gateway_service.answers.text_until import end_of
 
 _SPACE = " \t\r\n"
 _OPENING, _CLOSING, _BEHIND = "{[", "}]", "," + _SPACE

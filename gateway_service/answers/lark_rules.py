@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.answers.answer_form import SPACING
-from gateway.answers.tool import Tool
-from gateway.http.errors import GatewayError
+from gateway_service.answers.answer_form import SPACING
+from gateway_service.answers.tool import Tool
+from gateway_service.http.errors import GatewayError
 
 _MOST_LETTERS = 1 << 19
 """The verifier takes half as many of a form. Parts of rules count where they are written, and with their rule again."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from gateway.answers.json_call import JsonCall
-from gateway.answers.part import Content, Part
-from gateway.answers.text_until import WHITE_SPACE, end_of
+from gateway_service.answers.json_call import JsonCall
+from gateway_service.answers.part import Content, Part
+from gateway_service.answers.text_until import WHITE_SPACE, end_of
 
 _TAG = "<|python_tag|>"
 _BETWEEN = re.compile(r"[ \t\r\n;]*")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection
 from enum import Enum, auto
 
-from gateway.answers.json_call import JsonCall, JsonValue
-from gateway.answers.part import CallArguments, CallStart, Content, Part
-from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
+from gateway_service.answers.json_call import JsonCall, JsonValue
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part
+from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEAD = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*")

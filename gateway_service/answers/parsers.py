@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from draftwire import ChatFormat
-from gateway.answers.content_marks import ContentMarksParser
-from gateway.answers.harmony import HarmonyParser
-from gateway.answers.hermes import HermesParser
-from gateway.answers.llama import LlamaParser
-from gateway.answers.mistral import MistralParser
-from gateway.answers.part import AnswerParser
-from gateway.answers.reasoning import PlainParser, ReasoningParser
-from gateway.answers.spelled.parser import SpelledParser
+from gateway_service.answers.content_marks import ContentMarksParser
+from gateway_service.answers.harmony import HarmonyParser
+from gateway_service.answers.hermes import HermesParser
+from gateway_service.answers.llama import LlamaParser
+from gateway_service.answers.mistral import MistralParser
+from gateway_service.answers.part import AnswerParser
+from gateway_service.answers.reasoning import PlainParser, ReasoningParser
+from gateway_service.answers.spelled.parser import SpelledParser
 
 _PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {
     "hermes": HermesParser,

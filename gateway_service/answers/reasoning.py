@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.answers.part import AnswerParser, Content, Part, Reasoning
-from gateway.answers.text_until import TextUntil, TrimmedText
+from gateway_service.answers.part import AnswerParser, Content, Part, Reasoning
+from gateway_service.answers.text_until import TextUntil, TrimmedText
 
 
 class PlainParser:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.http.errors import RETRY_SECONDS, GatewayError
-from gateway.observability.metrics import Metrics
+from gateway_service.http.errors import RETRY_SECONDS, GatewayError
+from gateway_service.observability.metrics import Metrics
 
 
 class Admission:

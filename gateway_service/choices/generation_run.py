@@ -18,9 +18,9 @@ from draftwire import (
     Prompt,
     PromptReport,
 )
-from gateway.http.errors import from_draftwire
-from gateway.http.field_names import FIELD_NAMES, FieldNames
-from gateway.observability.metrics import Metrics
+from gateway_service.http.errors import from_draftwire
+from gateway_service.http.field_names import FIELD_NAMES, FieldNames
+from gateway_service.observability.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

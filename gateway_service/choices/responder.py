@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, GenerateOptions, Generation
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.checked.argument_checks import ArgumentChecks, tools_of
-from gateway.choices.admission import Admission
-from gateway.choices.generation_run import Event, GenerationRun, Order
-from gateway.http.disconnect import until_disconnect
-from gateway.http.errors import GatewayError
-from gateway.http.event_stream import DONE, EventStream, event
-from gateway.http.left_out import VIOLATIONS, LeftOut, sendable
-from gateway.observability.metrics import Metrics
-from gateway.settings import GatewaySettings
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.checked.argument_checks import ArgumentChecks, tools_of
+from gateway_service.choices.admission import Admission
+from gateway_service.choices.generation_run import Event, GenerationRun, Order
+from gateway_service.http.disconnect import until_disconnect
+from gateway_service.http.errors import GatewayError
+from gateway_service.http.event_stream import DONE, EventStream, event
+from gateway_service.http.left_out import VIOLATIONS, LeftOut, sendable
+from gateway_service.observability.metrics import Metrics
+from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
 

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from draftwire import DraftwireError
 from draftwire._types.quoting import shortened
-from gateway.http.field_names import FieldNames
+from gateway_service.http.field_names import FieldNames
 
 _STATUSES = {
     "INVALID_ARGUMENT": 400,

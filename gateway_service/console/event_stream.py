@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from draftwire import DraftwireError
-from gateway.console.api_errors import describe_error, error_response
-from gateway.http.disconnect import ClientLeft, until_disconnect
+from gateway_service.console.api_errors import describe_error, error_response
+from gateway_service.http.disconnect import ClientLeft, until_disconnect
 
 Event = tuple[str, dict[str, Any]]
 """Name and data of an event."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from draftwire import AsyncClient, AsyncGenerationStream, Chunk, Generation, Speculation
-from gateway.console.event_stream import Events
-from gateway.console.forms import GenerateForm
-from gateway.console.token_pieces import TokenPieces
+from gateway_service.console.event_stream import Events
+from gateway_service.console.forms import GenerateForm
+from gateway_service.console.token_pieces import TokenPieces
 
 
 async def generation_events(client: AsyncClient, form: GenerateForm) -> Events:

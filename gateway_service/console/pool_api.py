@@ -6,8 +6,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from draftwire import AsyncDrafters
-from gateway.console.descriptions import describe_drafter, describe_rollout
-from gateway.console.forms import AttachForm, DetachForm, FinishRolloutForm, StartRolloutForm, SwapForm, read_form
+from gateway_service.console.descriptions import describe_drafter, describe_rollout
+from gateway_service.console.forms import (
+    AttachForm,
+    DetachForm,
+    FinishRolloutForm,
+    StartRolloutForm,
+    SwapForm,
+    read_form,
+)
 
 PATIENCE = 60.0
 """Seconds that a change may take; after that it continues without its caller."""

@@ -12,13 +12,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from draftwire import AsyncClient, DraftwireError
-from gateway.console.api_errors import ApiError, error_response
-from gateway.console.event_stream import EventStream
-from gateway.console.forms import GenerateForm, read_form
-from gateway.console.generation_events import generation_events
-from gateway.console.page_headers import PageHeaders
-from gateway.console.pool_api import PoolApi
-from gateway.console.state_events import StateEvents
+from gateway_service.console.api_errors import ApiError, error_response
+from gateway_service.console.event_stream import EventStream
+from gateway_service.console.forms import GenerateForm, read_form
+from gateway_service.console.generation_events import generation_events
+from gateway_service.console.page_headers import PageHeaders
+from gateway_service.console.pool_api import PoolApi
+from gateway_service.console.state_events import StateEvents
 
 STATIC = Path(__file__).parent / "static"
 

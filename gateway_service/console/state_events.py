@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from draftwire import AsyncClient, DeadlineExceededError
-from gateway.console.api_errors import ApiError
-from gateway.console.descriptions import describe_drafter, describe_rollout, describe_verifier
-from gateway.console.event_stream import Event, Events
+from gateway_service.console.api_errors import ApiError
+from gateway_service.console.descriptions import describe_drafter, describe_rollout, describe_verifier
+from gateway_service.console.event_stream import Event, Events
 
 MOST_PAGES = 64
 """Most pages that follow the state at once."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 _PROTECTED = ("/v1/", "/tokenize", "/detokenize", "/metrics", "/console/api/")
 

@@ -9,7 +9,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 
 class StrictFraming(h11.Connection):

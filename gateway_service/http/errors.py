@@ -28,7 +28,7 @@ from draftwire import (
     UnimplementedError,
 )
 from draftwire._types.quoting import shortened
-from gateway.http.field_names import FIELD_NAMES, FieldNames
+from gateway_service.http.field_names import FIELD_NAMES, FieldNames
 
 _MOST_MESSAGE, _MOST_PARAM = 1000, 200
 """Most characters of an error's message and param, both of which may repeat parts of the request."""

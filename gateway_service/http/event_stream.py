@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.http.disconnect import ClientLeft, until_disconnect
-from gateway.observability.metrics import Metrics
+from gateway_service.http.disconnect import ClientLeft, until_disconnect
+from gateway_service.observability.metrics import Metrics
 
 _LAST_WORDS_SECONDS = 2.0
 """Extra time for a request that has run out of time to report that."""

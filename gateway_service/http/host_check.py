@@ -8,8 +8,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire._types.address import is_loopback_host
-from gateway.http.errors import GatewayError
-from gateway.http.host import host_of
+from gateway_service.http.errors import GatewayError
+from gateway_service.http.host import host_of
 
 _OPEN = ("/health", "/ping")
 """Paths open under any name, for process monitors; they reveal nothing about requests."""

@@ -14,8 +14,8 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.http.body_elements import TooManyElements, check_elements
-from gateway.http.errors import GatewayError
+from gateway_service.http.body_elements import TooManyElements, check_elements
+from gateway_service.http.errors import GatewayError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHORT = 32 * 1024

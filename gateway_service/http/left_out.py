@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire._types.quoting import shortened
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

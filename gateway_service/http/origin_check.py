@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire._types.quoting import shortened
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 ANY = "*"
 """The value of an allowed origin that allows every origin."""

@@ -7,7 +7,7 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 _MOST_DISCARDED = 64 * 1024 * 1024
 """Most bytes read of a refused body: most clients read the response only after sending everything."""

@@ -11,9 +11,9 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.observability.metrics import Metrics
-from gateway.observability.tracing import name_span
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
+from gateway_service.observability.metrics import Metrics
+from gateway_service.observability.tracing import name_span
 
 log = get_logger(__name__)
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)

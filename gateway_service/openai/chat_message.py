@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.http.errors import GatewayError
-from gateway.openai.fields.bounds import MOST_PARTS, at_most
-from gateway.openai.fields.content import Content, text_of
-from gateway.openai.system_messages import merged
+from gateway_service.http.errors import GatewayError
+from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
+from gateway_service.openai.fields.content import Content, text_of
+from gateway_service.openai.system_messages import merged
 
 _SYSTEM = ("system", "developer")
 

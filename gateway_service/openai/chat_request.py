@@ -8,16 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from draftwire import ChatFormat
-from gateway.answers.answer_form import AnswerForm
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.tool import ToolUse
-from gateway.http.errors import GatewayError
-from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway.openai.fields.bounds import MOST_MESSAGES, Strings, at_most
-from gateway.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
-from gateway.openai.generation_request import GenerationRequest
-from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
+from gateway_service.answers.answer_form import AnswerForm
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.tool import ToolUse
+from gateway_service.http.errors import GatewayError
+from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
+from gateway_service.openai.fields.bounds import MOST_MESSAGES, Strings, at_most
+from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
+from gateway_service.openai.generation_request import GenerationRequest
+from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
+from gateway_service.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
 
 
 class ChatRequest(TemplateFields, GenerationRequest):

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from draftwire import Generation, PromptReport
-from gateway.answers.answer import Answer
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
-from gateway.choices.generation_run import Event
-from gateway.openai.chat_request import ChatRequest
-from gateway.openai.logprobs import ChatLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
-from gateway.openai.response_parts import (
+from gateway_service.answers.answer import Answer
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
+from gateway_service.choices.generation_run import Event
+from gateway_service.openai.chat_request import ChatRequest
+from gateway_service.openai.logprobs import ChatLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
+from gateway_service.openai.response_parts import (
     ChatFinish,
     Head,
     SourceReport,
@@ -24,7 +24,7 @@ from gateway.openai.response_parts import (
     stop_reason,
     stream_extras,
 )
-from gateway.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
+from gateway_service.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
 
 
 class CalledFunction(BaseModel):

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from draftwire import Prompt
-from gateway.http.errors import GatewayError
-from gateway.http.field_names import FieldNames
-from gateway.openai.fields.alternatives import one_of
-from gateway.openai.fields.token_ids import TokenIds
-from gateway.openai.fields.whole_numbers import LimitOrNone, Whole, limit_of
-from gateway.openai.generation_request import GenerationRequest
-from gateway.openai.template_options import TemplateFields
+from gateway_service.http.errors import GatewayError
+from gateway_service.http.field_names import FieldNames
+from gateway_service.openai.fields.alternatives import one_of
+from gateway_service.openai.fields.token_ids import TokenIds
+from gateway_service.openai.fields.whole_numbers import LimitOrNone, Whole, limit_of
+from gateway_service.openai.generation_request import GenerationRequest
+from gateway_service.openai.template_options import TemplateFields
 
 _each = Field(fail_fast=True)
 _DEFAULT_TOKENS = 16

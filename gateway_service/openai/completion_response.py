@@ -8,16 +8,16 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from draftwire import Generation, PromptReport
-from gateway.choices.generation_run import Event
-from gateway.openai.completion_request import CompletionRequest
-from gateway.openai.logprobs import (
+from gateway_service.choices.generation_run import Event
+from gateway_service.openai.completion_request import CompletionRequest
+from gateway_service.openai.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
     completion_logprobs,
     prompt_logprobs,
     with_prompt,
 )
-from gateway.openai.response_parts import (
+from gateway_service.openai.response_parts import (
     FinishReason,
     Head,
     SourceReport,
@@ -26,7 +26,7 @@ from gateway.openai.response_parts import (
     stop_reason,
     stream_extras,
 )
-from gateway.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
+from gateway_service.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
 
 
 class CompletionChoice(BaseModel):

@@ -11,15 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
-from gateway.http.errors import GatewayError
-from gateway.openai.fields.alternatives import one_of
-from gateway.openai.fields.bounds import Strings, members_at_most
-from gateway.openai.fields.content import text_of
-from gateway.openai.fields.token_ids import TokenIds
-from gateway.openai.fields.whole_numbers import Count, TokenLimit, Whole
-from gateway.openai.other_fields import check_others, left_out
-from gateway.openai.output_form import FormFields
-from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions
+from gateway_service.http.errors import GatewayError
+from gateway_service.openai.fields.alternatives import one_of
+from gateway_service.openai.fields.bounds import Strings, members_at_most
+from gateway_service.openai.fields.content import text_of
+from gateway_service.openai.fields.token_ids import TokenIds
+from gateway_service.openai.fields.whole_numbers import Count, TokenLimit, Whole
+from gateway_service.openai.other_fields import check_others, left_out
+from gateway_service.openai.output_form import FormFields
+from gateway_service.openai.speculation_options import PredictedOutput, SpeculationOptions
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
@@ -45,7 +45,7 @@ class StreamOptions(BaseModel):
 
 class GenerationRequest(FormFields):
     """A generation request. Fields that it does not declare are refused if they would change the output; see
-    `gateway.openai.other_fields`."""
+    `gateway_service.openai.other_fields`."""
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Fields that other endpoints have and this one does not, and why."""

@@ -1,7 +1,7 @@
 """Fields of other servers' APIs: those that change the output are refused by name, and no other one goes unmentioned.
 
 A field that a request model declares never comes here. What is neither refused nor known to be harmless is left out,
-and the response says so (`gateway.http.left_out`).
+and the response says so (`gateway_service.http.left_out`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.http.errors import GatewayError
+from gateway_service.http.errors import GatewayError
 
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 """Values that ask for nothing."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
-from gateway.http.errors import GatewayError
-from gateway.openai.fields.alternatives import one_of
-from gateway.openai.fields.bounds import Strings
+from gateway_service.http.errors import GatewayError
+from gateway_service.openai.fields.alternatives import one_of
+from gateway_service.openai.fields.bounds import Strings
 
 Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or as text")]
 """A JSON schema."""

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from draftwire import Chunk, Generation
-from gateway.http.request_log import MADE
-from gateway.openai.generation_request import GenerationRequest
-from gateway.openai.usage import speculation_report
+from gateway_service.http.request_log import MADE
+from gateway_service.openai.generation_request import GenerationRequest
+from gateway_service.openai.usage import speculation_report
 
 FinishReason = Literal["stop", "length"]
 ChatFinish = Literal["stop", "length", "tool_calls"]

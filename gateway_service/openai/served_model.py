@@ -11,8 +11,8 @@ from typing import Any
 
 from draftwire import AsyncClient, ChatFormat, VerifierInfo
 from draftwire._types.quoting import shortened
-from gateway.http.errors import GatewayError
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
+from gateway_service.http.errors import GatewayError
 
 log = get_logger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import Acceptance, Planning, Preset, Speculation
-from gateway.http.errors import GatewayError
-from gateway.openai.fields.alternatives import one_of
-from gateway.openai.fields.bounds import at_most, members_at_most
-from gateway.openai.fields.content import Content
-from gateway.openai.fields.token_ids import TokenIds
+from gateway_service.http.errors import GatewayError
+from gateway_service.openai.fields.alternatives import one_of
+from gateway_service.openai.fields.bounds import at_most, members_at_most
+from gateway_service.openai.fields.content import Content
+from gateway_service.openai.fields.token_ids import TokenIds
 
 _UINT32_END = 1 << 32
 _MOST_NAMES = 64

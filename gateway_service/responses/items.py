@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
 
 Event = tuple[str, dict[str, Any]]
 """The type of an event, and its fields."""

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from draftwire import Generation
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.choices.generation_run import Event
-from gateway.http.event_stream import NamedEvent
-from gateway.openai.response_parts import Head, is_cut_off
-from gateway.openai.usage import SpeculationReport, speculation_report, usage_report
-from gateway.responses.items import OutputItems
-from gateway.responses.request import ResponsesRequest
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.choices.generation_run import Event
+from gateway_service.http.event_stream import NamedEvent
+from gateway_service.openai.response_parts import Head, is_cut_off
+from gateway_service.openai.usage import SpeculationReport, speculation_report, usage_report
+from gateway_service.responses.items import OutputItems
+from gateway_service.responses.request import ResponsesRequest
 
 
 class IncompleteDetails(BaseModel):

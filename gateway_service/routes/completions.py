@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import GenerateOptions, Prompt
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.choices.generation_run import Order
-from gateway.choices.responder import Writer
-from gateway.http.field_names import FieldNames
-from gateway.http.json_body import BodyRoute, beside_the_loop
-from gateway.openai.chat_request import ChatRequest
-from gateway.openai.chat_response import ChatResponse, ChatWriter
-from gateway.openai.completion_request import CompletionRequest
-from gateway.openai.completion_response import CompletionResponse, CompletionWriter
-from gateway.openai.generation_request import GenerationRequest, limits
-from gateway.routes.state import GatewayState, State, errors
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.choices.generation_run import Order
+from gateway_service.choices.responder import Writer
+from gateway_service.http.field_names import FieldNames
+from gateway_service.http.json_body import BodyRoute, beside_the_loop
+from gateway_service.openai.chat_request import ChatRequest
+from gateway_service.openai.chat_response import ChatResponse, ChatWriter
+from gateway_service.openai.completion_request import CompletionRequest
+from gateway_service.openai.completion_response import CompletionResponse, CompletionWriter
+from gateway_service.openai.generation_request import GenerationRequest, limits
+from gateway_service.routes.state import GatewayState, State, errors
 
 _ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}

@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from gateway.routes.state import GatewayState, State, errors
+from gateway_service.routes.state import GatewayState, State, errors
 
 router = APIRouter()
 

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import GenerateOptions
-from gateway.choices.generation_run import Order
-from gateway.http.field_names import FieldNames
-from gateway.http.json_body import BodyRoute, beside_the_loop
-from gateway.openai.generation_request import limits
-from gateway.responses.request import ResponsesRequest
-from gateway.responses.writer import ResponseObject, ResponsesWriter
-from gateway.routes.state import GatewayState, errors
+from gateway_service.choices.generation_run import Order
+from gateway_service.http.field_names import FieldNames
+from gateway_service.http.json_body import BodyRoute, beside_the_loop
+from gateway_service.openai.generation_request import limits
+from gateway_service.responses.request import ResponsesRequest
+from gateway_service.responses.writer import ResponseObject, ResponsesWriter
+from gateway_service.routes.state import GatewayState, errors
 
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 

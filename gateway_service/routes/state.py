@@ -9,12 +9,12 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from draftwire import AsyncClient
-from gateway.choices.responder import Responder
-from gateway.http.errors import ErrorResponse
-from gateway.observability.metrics import Metrics
-from gateway.openai.response_parts import Head
-from gateway.openai.served_model import ServedModel
-from gateway.settings import GatewaySettings
+from gateway_service.choices.responder import Responder
+from gateway_service.http.errors import ErrorResponse
+from gateway_service.observability.metrics import Metrics
+from gateway_service.openai.response_parts import Head
+from gateway_service.openai.served_model import ServedModel
+from gateway_service.settings import GatewaySettings
 
 
 @dataclass(frozen=True, slots=True)

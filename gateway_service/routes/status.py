@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, __version__
-from gateway.routes.state import GatewayState, errors
+from gateway_service.routes.state import GatewayState, errors
 
 _HEALTH_SECONDS = 2.0
 

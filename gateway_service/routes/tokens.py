@@ -10,17 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import DraftwireError
-from gateway.http.errors import GatewayError, from_draftwire
-from gateway.http.field_names import FieldNames
-from gateway.http.json_body import BodyRoute
-from gateway.http.left_out import LeftOut
-from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway.openai.fields.bounds import MOST_MESSAGES, at_most
-from gateway.openai.fields.token_ids import TokenIds
-from gateway.openai.other_fields import check_others, left_out
-from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway.openai.tools import Tools
-from gateway.routes.state import GatewayState, errors
+from gateway_service.http.errors import GatewayError, from_draftwire
+from gateway_service.http.field_names import FieldNames
+from gateway_service.http.json_body import BodyRoute
+from gateway_service.http.left_out import LeftOut
+from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
+from gateway_service.openai.fields.bounds import MOST_MESSAGES, at_most
+from gateway_service.openai.fields.token_ids import TokenIds
+from gateway_service.openai.other_fields import check_others, left_out
+from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
+from gateway_service.openai.tools import Tools
+from gateway_service.routes.state import GatewayState, errors
 
 _DETOKENIZED = FieldNames({"token_ids": "tokens"})
 _ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)

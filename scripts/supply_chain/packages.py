@@ -20,7 +20,7 @@ FOR_DEVELOPERS = ("dev", "docs")
 """Extras whose packages no user gets."""
 
 
-_VENDORED = ROOT / "gateway/console/static/vendor/packages.json"
+_VENDORED = ROOT / "gateway_service/console/static/vendor/packages.json"
 
 
 def vendored() -> list[dict[str, str]]:

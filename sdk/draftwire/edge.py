@@ -15,7 +15,7 @@ any drafter's and gives the same tokens as to any other client.
 from draftwire._program.installation import how_to_install
 
 try:
-    from edge_drafting import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
+    from draftwire_core.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 except ModuleNotFoundError as error:
     raise ImportError(
         f"draftwire.edge runs a draft model in this process and needs the services' packages; {error.name} is missing: "

@@ -15,9 +15,9 @@ import yaml
 
 from drafter_service.settings import DrafterSettings
 from draftwire import Client
-from gateway.settings import GatewaySettings
-from service_runtime.process.settings import load_settings, variable_of
-from speculative_engine.loading import rank_processes
+from draftwire_core.engine.loading import rank_processes
+from draftwire_core.runtime.process.settings import load_settings, variable_of
+from gateway_service.settings import GatewaySettings
 from tests.harness.deploy.compose_file import interpolated, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
 from tests.harness.deploy.dockerfile import Dockerfile

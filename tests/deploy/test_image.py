@@ -231,17 +231,15 @@ class TestSteps:
         programs = environment / "draftwire" / "bin"
         assert run(programs / "draftwire", "--version", place=environment).stdout.strip() == VERSION
         look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
-        names = ["draftwire_services", "draftwire", "fastapi", "gateway", "torch", "transformers", "pip"]
+        names = ["draftwire_core", "draftwire", "fastapi", "gateway_service", "torch", "transformers", "pip"]
         seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)
         assert json.loads(seen.stdout) == {
-            name: name in ("draftwire_services", "draftwire", "fastapi") for name in names
+            name: name in ("draftwire_core", "draftwire", "fastapi", "gateway_service") for name in names
         }
         assert run(programs / "draftwire-gateway", "--help", place=environment).returncode == 0
         probe = run(programs / "draftwire", "probe", "--address", "127.0.0.1:1", "--timeout", "1", place=environment)
         assert (probe.returncode, probe.stdout) == (1, "")
         assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
         code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-        (library,) = (environment / "draftwire").glob(
-            "lib/python*/site-packages/draftwire_services/speculative_engine/kernels/*.so"
-        )
+        (library,) = (environment / "draftwire").glob("lib/python*/site-packages/draftwire_core/engine/kernels/*.so")
         assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0

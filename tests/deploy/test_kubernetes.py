@@ -16,8 +16,8 @@ from kubernetes_validate import utils
 from drafter_service.settings import DrafterSettings
 from draftwire._calls.endpoints import NAMES_SECONDS
 from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
-from gateway.settings import GatewaySettings
-from service_runtime.process.settings import variable_of
+from draftwire_core.runtime.process.settings import variable_of
+from gateway_service.settings import GatewaySettings
 from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.kustomization import build, identity, merged, read_objects
 from tests.harness.suite.skipped import needs

@@ -16,9 +16,9 @@ from cryptography import x509
 
 from drafter_service.settings import DrafterSettings
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
-from gateway.settings import GatewaySettings
-from service_runtime.process.settings import variable_of
-from service_runtime.security.accepted_tokens import AcceptedTokens
+from draftwire_core.runtime.process.settings import variable_of
+from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
+from gateway_service.settings import GatewaySettings
 from tests.harness.deploy.compose_file import merged, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
 from tests.harness.deploy.kustomization import build

@@ -11,10 +11,10 @@ import pytest
 from drafter_service.models import model_changes
 from drafter_service.models.loaded_model import LoadedModel, model_info
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.services import Services

@@ -23,9 +23,9 @@ from draftwire.v1 import (
     drafter_service_pb2,
     drafter_service_pb2_grpc,
 )
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.rpc.grpc_stream import open_call
-from service_runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.rpc.grpc_stream import open_call
+from draftwire_core.runtime.rpc.server import ServiceServer
 from tests.harness import processes
 from tests.harness.drafter.verifier_side import VerifierSide
 from tests.harness.plain_channel import open_channel

@@ -3,9 +3,9 @@
 import pytest
 
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.rank_settings import load_rank_settings
-from service_runtime.process.settings import load_settings
-from speculative_engine.device_choice import device_here
+from draftwire_core.engine.device_choice import device_here
+from draftwire_core.runtime.process.rank_settings import load_rank_settings
+from draftwire_core.runtime.process.settings import load_settings
 
 
 def test_the_model_is_all_that_is_needed() -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 PROGRAM = """
 import sys
 from pathlib import Path
-from speculative_engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels import library as compiled_library
 if sys.argv.pop(1) == "absent":
     compiled_library.LIBRARY = Path("/nowhere") / compiled_library.LIBRARY.name
 from {module} import main

@@ -33,7 +33,7 @@ def blocks(*, slow: bool) -> list[Any]:
         for match in matches:
             if (match["note"] or "").startswith("not run: "):
                 continue
-            if slow == ('"models/' in match["code"] or "speculative_engine" in match["code"]):
+            if slow == ('"models/' in match["code"] or "draftwire_core.engine" in match["code"]):
                 line = text.count("\n", 0, match.start("code")) + 1
                 found.append(pytest.param(match["code"], id=f"{document.stem}-{line}"))
     return found

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from draftwire import Client, Generation, Speculation
-from speculative_engine.engine.verification_engine import generate_all
+from draftwire_core.engine.engine.verification_engine import generate_all
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwire import Client, Speculation
-from speculative_engine.kernels.library import available_kernels
+from draftwire_core.engine.kernels.library import available_kernels
 from tests.harness.checkout import MODELS
 from tests.harness.models.gguf_model import write_checkpoint_as_gguf
 from tests.harness.served_checkpoint import assert_drafts_change_nothing

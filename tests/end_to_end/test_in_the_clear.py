@@ -35,8 +35,8 @@ def ended(*command: str) -> str:
             ("drafter_service", "--model", str(MODELS / "draft"), "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE),
             "--verifier",
         ),
-        (("gateway", "--listen", "0.0.0.0:0"), "--listen"),
-        (("gateway", "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE), "--verifier"),
+        (("gateway_service", "--listen", "0.0.0.0:0"), "--listen"),
+        (("gateway_service", "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE), "--verifier"),
         (("draftwire.cli", "generate", "hello", "--verifier", ELSEWHERE), "is on another machine"),
     ],
 )

@@ -14,15 +14,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client, Speculation
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, VerifierShare
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.model_info_pb2 import ModelInfo
-from draftwire_sglang.remote_drafts import RemoteDrafts
-from draftwire_sglang.settings import AdapterSettings
-from draftwire_vllm import RemoteDrafter
-from service_runtime.process.settings import settings_from_environment
+from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
+from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.vllm import RemoteDrafter
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.runtime.process.settings import settings_from_environment
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services

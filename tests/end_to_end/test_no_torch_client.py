@@ -47,7 +47,7 @@ def run(environment: Path, program: str, *arguments: str) -> "subprocess.Complet
 
 
 def test_without_torch(environment: Path, client: Client) -> None:
-    for library in ("torch", "transformers", "numpy", "gateway", "speculative_engine"):
+    for library in ("torch", "transformers", "numpy", "gateway_service", "draftwire_core"):
         assert "No module named" in run(environment, "python", "-c", f"import {library}").stderr
     imported = run(environment, "python", "-c", "import draftwire; print(draftwire.__file__)")
     assert imported.returncode == 0, imported.stderr

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import LIBRARY, available_kernels
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import LIBRARY, available_kernels
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes

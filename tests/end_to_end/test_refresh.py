@@ -14,10 +14,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.training import DflashTrainer, DflashTraining
-from draft_training.eagle.training import EagleTrainer, EagleTraining
 from draftwire import Client, Generation, Speculation
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
 from tests.harness import processes
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint

@@ -11,11 +11,11 @@ import torch
 from transformers import LlamaForCausalLM
 
 from draftwire import Client
-from draftwire_vllm.remote_speculator import RemoteSpeculator
-from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.engine.verification_engine import generate_all
-from speculative_engine.model.features.feature_codec import decode
-from speculative_engine.model.features.feature_map import FeatureMap
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.engine.engine.step_result import SequenceFeatures
+from draftwire_core.engine.engine.verification_engine import generate_all
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.model.features.feature_map import FeatureMap
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint

@@ -8,9 +8,9 @@ import httpx
 import openai
 import pytest
 
-from gateway.app import make_app
-from gateway.http.api_keys import ApiKeys
-from gateway.settings import GatewaySettings
+from gateway_service.app import make_app
+from gateway_service.http.api_keys import ApiKeys
+from gateway_service.settings import GatewaySettings
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.services.shared import *  # noqa: F403

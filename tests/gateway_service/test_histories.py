@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from gateway.app import make_app
-from gateway.http.api_keys import ApiKeys
-from gateway.settings import GatewaySettings
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from gateway_service.app import make_app
+from gateway_service.http.api_keys import ApiKeys
+from gateway_service.settings import GatewaySettings
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier

@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.conftest import OpenGateway
+from tests.gateway_service.conftest import OpenGateway
 from tests.harness.stand_ins.fake_verifier import expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 

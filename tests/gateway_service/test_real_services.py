@@ -207,7 +207,7 @@ def test_the_javascript_client(real_gateway: ServiceProcess, sdk: Client) -> Non
     if not (ROOT / "node_modules" / "openai").exists():
         install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         subprocess.run(install, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
-    script = ROOT / "tests" / "gateway" / "openai_client.mjs"
+    script = ROOT / "tests" / "gateway_service" / "openai_client.mjs"
     done = subprocess.run(
         ["node", script, f"{real_gateway.url}/v1", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
         check=False,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.settings import GatewaySettings
-from service_runtime.process.settings import load_settings
+from draftwire_core.runtime.process.settings import load_settings
+from gateway_service.settings import GatewaySettings
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
@@ -83,13 +83,15 @@ def test_settings_are_frozen_and_explained() -> None:
 def test_the_process_needs_no_torch() -> None:
     forbid = (
         "import sys\n"
-        "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'speculative_engine', 'service_runtime.errors',\n"
-        "             'service_runtime.rpc', 'service_runtime.security', 'service_runtime.observability'):\n"
+        "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'draftwire_core.engine', "
+        "'draftwire_core.runtime.errors',\n"
+        "             'draftwire_core.runtime.rpc', 'draftwire_core.runtime.security', "
+        "'draftwire_core.runtime.observability'):\n"
         "    sys.modules[name] = None\n"
     )
     run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    done = run([sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"])
+    done = run([sys.executable, "-c", forbid + "from gateway_service.process import main; main(['--help'])"])
     assert done.returncode == 0, done.stderr
     assert "--verifier" in done.stdout
-    caught = run([sys.executable, "-c", forbid + "import service_runtime.errors"])
+    caught = run([sys.executable, "-c", forbid + "import draftwire_core.runtime.errors"])
     assert caught.returncode != 0

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire import AsyncClient
-from gateway.console.routes import console_routes
-from gateway.http.json_body import BodyReader
+from gateway_service.console.routes import console_routes
+from gateway_service.http.json_body import BodyReader
 from tests.harness.waiting import PATIENCE
 
 _MOST_ELEMENTS = 1 << 17

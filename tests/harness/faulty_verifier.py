@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import torch
 
-from speculative_engine.acceptance.acceptance import Acceptance
-from speculative_engine.engine import sequence
-from speculative_engine.engine.target_pass import EditedLogits
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.acceptance.acceptance import Acceptance
+from draftwire_core.engine.engine import sequence
+from draftwire_core.engine.engine.target_pass import EditedLogits
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import Node
 from verifier_service.process import main
 from verifier_service.step_loop import StepLoop
 

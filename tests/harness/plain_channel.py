@@ -2,7 +2,7 @@
 
 import grpc
 
-from service_runtime.rpc.channel import client_options
+from draftwire_core.runtime.rpc.channel import client_options
 
 
 def open_channel(address: str, max_message_bytes: int) -> grpc.aio.Channel:

@@ -16,11 +16,11 @@ import torch
 
 from drafter_service.models import loaded_model
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.loading import slots_that_fit
-from speculative_engine.loading.rank_processes import running_ranks
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.loading import slots_that_fit
+from draftwire_core.engine.loading.rank_processes import running_ranks
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.engine.engines import GREEDY, engine_of, generate, specs_of
 from verifier_service import target
 from verifier_service.settings import VerifierSettings

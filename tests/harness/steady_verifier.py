@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.stand_ins.fixed_cost import FixedCost
 from verifier_service import process, target
 

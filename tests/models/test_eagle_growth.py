@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
+from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, load_eagle
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.model.packed_model import PackedModel
 from models.eagle_growth import inflate_eagle
-from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
-from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.engine.feature_pass import logits_of
 from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle

@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads  # noqa: E402
 from models.hybrid_growth import HybridShape, choose_hybrid  # noqa: E402
 from models.inflate import Shape, choose_shape, inflate, inflate_heads  # noqa: E402
-from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 

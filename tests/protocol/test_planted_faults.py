@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.kv.kv_slots import SlotList, SlotPool
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.plays import Play, play, play_at_random

@@ -14,11 +14,11 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import MessageStream
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 from tests.harness.services.in_process_drafter import in_process_drafter
 from tests.harness.services.in_process_verifier import Handler, InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE

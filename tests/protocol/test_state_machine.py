@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from speculative_engine.planning import drafting_account
+from draftwire_core.engine.planning import drafting_account
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.plays import play, play_at_random

@@ -10,9 +10,9 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_tools import protoc
 
 from draftwire.v1.model_info_pb2 import Limits, PeerInfo
-from service_runtime.errors import ServiceError
-from service_runtime.rpc import handshake
-from speculative_engine.tree import proposal
+from draftwire_core.engine.tree import proposal
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc import handshake
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT, OTHERS = ROOT / "protos", ROOT / "third_party/protos"

@@ -1,4 +1,5 @@
-"""The release's wheels: they need no compiler, install no generic name, have everything, and compute the same bits."""
+"""The release's wheels: they need no compiler, install the checkout's packages, have everything, "
+"and compute the same bits."""
 
 import json
 import os
@@ -13,12 +14,11 @@ from typing import Any
 import pytest
 
 from draftwire.version import __version__
+from draftwire_core.engine import InProcessGenerator, SamplingParams
+from draftwire_core.engine.kernels.library import available_kernels
 from scripts import build_wheels as script
 from scripts import release
-from scripts.distributions.source_tree import SERVICES, write_tree
 from scripts.try_installation import OPTIONS, PROMPT, try_installation
-from speculative_engine import InProcessGenerator, SamplingParams
-from speculative_engine.kernels.library import available_kernels
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import LONG_PATIENCE
 from tests.harness.wheels import SDK_NEEDS, Built, Installation, build_wheels
@@ -28,15 +28,15 @@ pytestmark = pytest.mark.slow
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
     "packages"
 ]
-LIBRARY = "draftwire_services/speculative_engine/kernels/libspeculative_engine.so"
+LIBRARY = "draftwire_core/engine/kernels/libdraftwire_engine.so"
 PLATFORMS = ("x86_64", "aarch64")
 LOGITS = """
 import hashlib, json, sys
 import torch
-from speculative_engine.kernels import library
-from speculative_engine.kernels.advice import faster, kernels_of
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.kernels import library
+from draftwire_core.engine.kernels.advice import faster, kernels_of
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
 
 torch.set_num_threads(1)
 model = PackedModel.load(sys.argv[1], slots=64, dtype="bfloat16", weights=sys.argv[2])
@@ -51,13 +51,19 @@ print(json.dumps([library.__file__, *told]))
 """
 IMPORT_ALL = """
 import importlib, json, pkgutil
-import draftwire, draftwire_services, draftwire_sglang, draftwire_vllm
-no_module = "draftwire_services.speculative_engine.kernels.libspeculative_engine"
-names = ["draftwire", "draftwire_sglang", "draftwire_vllm"]
-for package in draftwire, draftwire_services, draftwire_sglang, draftwire_vllm:
+import draftwire, draftwire_core, draftwire_sglang, draftwire_vllm, drafter_service, gateway_service, verifier_service
+no_module = "draftwire_core.engine.kernels.libdraftwire_engine"
+names = []
+for package in (
+    draftwire, draftwire_core, draftwire_sglang, draftwire_vllm, drafter_service, gateway_service, verifier_service
+):
+    names.append(package.__name__)
     names += [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
 names.remove(no_module)
-need_an_engine = {"draftwire_sglang.algorithm", "draftwire_sglang.worker", "draftwire_vllm.worker"}
+adapters = "draftwire_core.adapters"
+need_an_engine = {
+    f"{adapters}.sglang.algorithm", f"{adapters}.sglang.worker", f"{adapters}.vllm.worker", "draftwire_vllm.worker"
+}
 for name in names:
     if not name.endswith("__main__") and name not in need_an_engine:
         importlib.import_module(name)
@@ -69,7 +75,7 @@ has_wheel = pytest.mark.skipif(platform.machine() not in PLATFORMS, reason="ther
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """What a release publishes."""
-    library = ROOT / LIBRARY.partition("/")[2]
+    library = ROOT / LIBRARY
     before = library.stat().st_mtime_ns if library.exists() else None
     built = build_wheels(tmp_path_factory.mktemp("wheels"), PLATFORMS)
     after = library.stat().st_mtime_ns if library.exists() else None
@@ -90,23 +96,15 @@ def sdk(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(tmp_path_factory.mktemp("sdk") / "venv", built.sdk)
 
 
-def moved(file: Path) -> str:
-    """A file of the checkout's packages, as the wheels name it."""
-    path = str(file.relative_to(ROOT)).removeprefix("sdk/")
-    return (
-        path
-        if path.startswith(("draftwire/", "draftwire_vllm/", "draftwire_sglang/"))
-        else f"draftwire_services/{path}"
-    )
-
-
 def files_of_packages() -> set[str]:
     """The files that a user of the packages needs, as the wheels name them."""
     return {
-        moved(file)
+        str(file.relative_to(ROOT)).removeprefix("sdk/")
         for package in PACKAGES
         for file in (ROOT / package).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("libspeculative_engine.so")
+        if file.is_file()
+        and "__pycache__" not in file.parts
+        and not file.name.startswith(("libdraftwire_engine.so", "version.txt."))
     }
 
 
@@ -125,13 +123,8 @@ def test_wheels_have_every_file_of_the_packages(machine: str, built: Built) -> N
 
 @has_wheel
 def test_only_the_projects_names_are_installed(services: Installation, sdk: Installation) -> None:
-    assert services.names() - {"dependencies.pth"} == {
-        "draftwire",
-        "draftwire_services",
-        "draftwire_sglang",
-        "draftwire_vllm",
-    }
-    assert sdk.names() - set(SDK_NEEDS) == {"draftwire"}
+    assert services.names() - {"dependencies.pth"} == script.NAMES["draftwire"] | script.NAMES["draftwire_services"]
+    assert sdk.names() - set(SDK_NEEDS) == script.NAMES["draftwire"]
     programs = {each.name for each in services.programs.glob("draftwire*")}
     assert programs == {"draftwire", "draftwire-verifier", "draftwire-drafter", "draftwire-gateway"}
     assert {each.name for each in sdk.programs.glob("draftwire*")} == {"draftwire"}
@@ -142,8 +135,7 @@ def test_wheels_run_without_a_compiler_as_this_checkout_does(services: Installat
     services.add_dependencies()
     for weights in ("checkpoint", "q4_0"):
         arguments = [str(MODELS / "target"), weights]
-        installed_code = LOGITS.replace("from speculative_engine", "from draftwire_services.speculative_engine")
-        file, *installed = told(services.run("python", "-c", installed_code, *arguments))
+        file, *installed = told(services.run("python", "-c", LOGITS, *arguments))
         assert Path(file).is_relative_to(services.place)
         of_checkout = dict(os.environ) | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
         command = [sys.executable, "-c", LOGITS, *arguments]
@@ -192,10 +184,10 @@ def test_the_release_script_tries_what_it_has_built(built: Built) -> None:
 
 
 NEEDS_SERVICES = {
-    ("draftwire", "serve", "--model", "x"): "requires torch, transformers, draftwire_services.verifier_service",
+    ("draftwire", "serve", "--model", "x"): "requires torch, transformers, verifier_service",
     ("draftwire", "train", "distill", "--target", "x"): "train is a command of draftwire-services",
     ("draftwire", "calibrate"): "calibrate is a command of draftwire-services",
-    ("python", "-c", "import draftwire.edge"): "needs the services' packages; draftwire_services is missing",
+    ("python", "-c", "import draftwire.edge"): "needs the services' packages; draftwire_core is missing",
 }
 
 
@@ -244,7 +236,6 @@ def test_a_source_distribution_has_what_its_wheel_is_made_of(built: Built, tmp_p
 
 def test_a_wheel_without_its_compiled_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "compiler", lambda platform: "false")
-    tree = write_tree(SERVICES, ROOT, tmp_path / "trees", __version__)
     with pytest.raises(script.WheelError, match="the C code does not compile"):
-        script.build_services(tree, "x86_64", tmp_path / "wheels")
+        script.build_services("x86_64", tmp_path / "wheels")
     assert not list(tmp_path.glob("wheels/*.whl"))

@@ -8,8 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from draftwire_core.runtime.process.packages import NEEDED
 from scripts.service_wheels import wanted
-from service_runtime.process.packages import NEEDED
 from tests.harness.imports_without import problem_without
 
 MODULES = """

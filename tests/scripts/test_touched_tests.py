@@ -6,7 +6,7 @@ import pytest
 
 from scripts.touched_tests import LAST_FULL_RUN, ROOT, changed_files, distances, fit
 
-SLOTS = "tests/speculative_engine/kv/test_kv_slots.py"
+SLOTS = "tests/draftwire_core/engine/kv/test_kv_slots.py"
 SESSION = "tests/drafter_service/conversation/test_drafting_session.py"
 CLI = "tests/end_to_end/test_cli.py"
 DOCUMENTS = "tests/end_to_end/test_documents.py"
@@ -21,9 +21,9 @@ def texts(*files: str) -> dict[str, str]:
 def near() -> dict[str, dict[str, int]]:
     """Distances of four files from changes of several kinds."""
     changes = (
-        "speculative_engine/kv/kv_slots.py",
-        "speculative_engine/kernels/csrc/abi.c",
-        "gateway/app.py",
+        "draftwire_core/engine/kv/kv_slots.py",
+        "draftwire_core/engine/kernels/csrc/abi.c",
+        "gateway_service/app.py",
         "Dockerfile",
         CLI,
     )
@@ -32,7 +32,7 @@ def near() -> dict[str, dict[str, int]]:
 
 
 def test_a_module_touches_those_that_import_it(near: dict[str, dict[str, int]]) -> None:
-    found = near["speculative_engine/kv/kv_slots.py"]
+    found = near["draftwire_core/engine/kv/kv_slots.py"]
     assert found[SLOTS] == 1
     assert found[SESSION] > 1
     assert IMAGE not in found
@@ -40,16 +40,16 @@ def test_a_module_touches_those_that_import_it(near: dict[str, dict[str, int]]) 
 
 def test_services_that_are_started_count(near: dict[str, dict[str, int]]) -> None:
     """CLI has a verifier by its folder's fixtures, DOCUMENTS starts a gateway."""
-    assert CLI in near["speculative_engine/kv/kv_slots.py"] and CLI not in near["gateway/app.py"]
-    assert DOCUMENTS in near["gateway/app.py"]
+    assert CLI in near["draftwire_core/engine/kv/kv_slots.py"] and CLI not in near["gateway_service/app.py"]
+    assert DOCUMENTS in near["gateway_service/app.py"]
 
 
 def test_sources_in_c_count_as_their_library(near: dict[str, dict[str, int]]) -> None:
-    assert SLOTS in near["speculative_engine/kernels/csrc/abi.c"]
+    assert SLOTS in near["draftwire_core/engine/kernels/csrc/abi.c"]
 
 
 def test_what_nothing_imports_touches_few(near: dict[str, dict[str, int]]) -> None:
-    assert SLOTS not in near["gateway/app.py"] and SESSION not in near["gateway/app.py"]
+    assert SLOTS not in near["gateway_service/app.py"] and SESSION not in near["gateway_service/app.py"]
 
 
 def test_files_of_other_kinds_touch_those_that_name_them(near: dict[str, dict[str, int]]) -> None:

@@ -23,11 +23,11 @@ from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import GenerateRequest, VerifyOpened, VerifyResponse
-from edge_drafting.draft_thread import DraftThread
-from edge_drafting.drafted_request import DraftedRequest
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.tree.proposal import Proposal as TreeProposal
+from draftwire_core.edge.draft_thread import DraftThread
+from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.tree.proposal import Proposal as TreeProposal
 from tests.harness.engine.engines import GREEDY
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
@@ -189,7 +189,7 @@ def test_a_drafter_that_fails(
     def grow(_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("speculative_engine.drafters.model.draft_model.DraftModelDrafter.grow", grow)
+    monkeypatch.setattr("draftwire_core.engine.drafters.model.draft_model.DraftModelDrafter.grow", grow)
     verifier.delay = 0.2  # otherwise the request may end before anything is drafted
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK) as client:
         assert client.generate(PROMPT, max_tokens=20, seed=5).token_ids == expected_ids(5, 20)

@@ -49,7 +49,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "version.txt*")
     shared = [
         "/models/draft",
-        "/scripts/distributions",
         "/Makefile",
         "/.gitignore",
         "/README.md",
@@ -155,9 +154,9 @@ class TestWheels:
     def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
         self, checkout: Path, tmp_path: Path
     ) -> None:
-        """What pip makes of a checkout, or of an address of its repository: the SDK."""
+        """What pip makes of the SDK's folder in a checkout."""
         build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path)
-        run(*build, "--sdist", "--wheel", checkout, place=tmp_path)
+        run(*build, "--sdist", "--wheel", checkout / "sdk", place=tmp_path)
         (archive,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
         known = hatch_version(checkout)
         assert archive.name == f"draftwire-{known}.tar.gz"
@@ -166,7 +165,7 @@ class TestWheels:
             names = [name.partition("/")[2] for name in opened.getnames()]
             opened.extractall(tmp_path / "out", filter="data")
         assert not [
-            name for name in names if name.startswith(("models/", "tests/", "benchmarks/", "docs/", "gateway/"))
+            name for name in names if name.startswith(("models/", "tests/", "benchmarks/", "docs/", "gateway_service/"))
         ]
         assert {"protos/draftwire/v1/verifier_service.proto", "draftwire/version.txt"} <= set(names)
         (source,) = (tmp_path / "out").iterdir()

@@ -21,33 +21,28 @@ import typer
 
 import draftwire
 import draftwire.edge
+import draftwire_core.engine
 import draftwire_sglang.plugin
 import draftwire_vllm
-import speculative_engine
 from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_sglang.settings import AdapterSettings as SglangSettings
-from draftwire_vllm.settings import AdapterSettings
-from gateway.settings import GatewaySettings
-from speculative_engine.loading.methods import METHODS
+from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
+from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.engine.loading.methods import METHODS
+from gateway_service.settings import GatewaySettings
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("surface.json")
 PACKAGES = (
     "sdk/draftwire",
-    "draft_training",
-    "drafter_pool",
     "drafter_service",
+    "draftwire_core",
     "draftwire_sglang",
     "draftwire_vllm",
-    "edge_drafting",
-    "engine_adapter",
-    "gateway",
-    "service_runtime",
-    "speculative_engine",
+    "gateway_service",
     "verifier_service",
 )
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
@@ -63,14 +58,14 @@ def collect() -> dict[str, Any]:
         "draftwire": _names(draftwire),
         "draftwire.edge": _names(draftwire.edge),
         "draftwire_vllm": _names(draftwire_vllm),
-        "speculative_engine": _names(speculative_engine),
+        "draftwire_core.engine": _names(draftwire_core.engine),
         "classes of vLLM's configuration": [name for name in VLLM_CLASSES if _is_class(name)],
         "algorithm of SGLang": draftwire_sglang.plugin.NAME,
         "commands": dict(_commands()),
         "flags of the services": {
             "python -m verifier_service": _flags(VerifierSettings),
             "python -m drafter_service": _flags(DrafterSettings),
-            "python -m gateway": _flags(GatewaySettings),
+            "python -m gateway_service": _flags(GatewaySettings),
             "draftwire_vllm": _flags(AdapterSettings),
             "draftwire_sglang": _flags(SglangSettings),
         },
@@ -103,7 +98,9 @@ def _is_class(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
     if importlib.util.find_spec("vllm") is None and module != "draftwire_vllm":
         source = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-        return any(isinstance(each, ast.ClassDef) and each.name == attribute for each in ast.parse(source).body)
+        return any(
+            isinstance(each, ast.ImportFrom) and each.names[0].name == attribute for each in ast.parse(source).body
+        )
     return inspect.isclass(getattr(importlib.import_module(module), attribute))
 
 

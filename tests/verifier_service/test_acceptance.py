@@ -11,8 +11,8 @@ from draftwire.v1.proposal_pb2 import DraftDistribution
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import TOKENS, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello

@@ -12,10 +12,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
-from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.dflash_training import train_dflash
 from tests.harness.models.eagle_checkpoints import change_config
 from tests.harness.services.in_process_verifier import (

@@ -8,7 +8,7 @@ import pytest
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (

@@ -11,8 +11,6 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from drafter_pool.drafter.feature_check import check_features
-from drafter_pool.standing import standings
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -20,10 +18,12 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.features_pb2 import FeatureMap
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
-from service_runtime.errors import ServiceError
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.drafters.features.reading_drafter import ReadingDraft
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDraft
+from draftwire_core.pool.drafter.feature_check import check_features
+from draftwire_core.pool.standing import standings
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.eagle_training import train_eagle

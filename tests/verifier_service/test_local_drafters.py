@@ -14,11 +14,11 @@ from torch import nn
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from service_runtime.errors import ServiceError
-from speculative_engine.drafters import early_exit
-from speculative_engine.drafters.lookup.ngram import NgramOptions
-from speculative_engine.loading.methods import METHODS, Method
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.drafters import early_exit
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions
+from draftwire_core.engine.loading.methods import METHODS, Method
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled

@@ -14,9 +14,9 @@ from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from service_runtime.errors import ServiceError
-from service_runtime.process.lifecycle import Shutdown
-from speculative_engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.lifecycle import Shutdown
 from tests.harness.models.medusa_training import train_heads
 from tests.harness.models.tiny_checkpoint import VOCABULARY
 from tests.harness.services.in_process_verifier import (

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from speculative_engine.kernels.library import library
+from draftwire_core.engine.kernels.library import library
 from tests.harness.checkout import MODELS, ROOT
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import InProcessVerifier, greedy, order, sampled
 from tests.harness.verifier.running import failure

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.loading import slots_that_fit
-from speculative_engine.loading.self_test import SelfTestReport, run_self_test
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.loading import slots_that_fit
+from draftwire_core.engine.loading.self_test import SelfTestReport, run_self_test
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from verifier_service import target as module
 from verifier_service.settings import VerifierSettings

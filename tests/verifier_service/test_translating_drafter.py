@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1.sampling_pb2 import SamplingParams
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import TEXT, backend, write_byte_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (

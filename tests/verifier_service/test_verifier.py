@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (
     PATIENCE,

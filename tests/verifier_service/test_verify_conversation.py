@@ -14,8 +14,8 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right

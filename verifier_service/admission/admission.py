@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from service_runtime.errors import at_capacity
+from draftwire_core.runtime.errors import at_capacity
 from verifier_service.admission.expected_wait import ExpectedWait
 
 _RETRY_SECONDS = 1.0

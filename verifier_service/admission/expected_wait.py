@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
-from speculative_engine.planning.running_mean import RunningMean
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.running_mean import RunningMean
+from draftwire_core.engine.planning.step_cost import StepCost
 
 _MEMORY_SECONDS = 10.0
 """Approximate time for which the token rate under load is remembered: long enough for the steps of many requests."""

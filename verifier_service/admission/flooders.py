@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import grpc
 
-from drafter_pool.standing.circuit_breaker import CircuitBreaker
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
-from service_runtime.process.logs import get_logger
+from draftwire_core.pool.standing.circuit_breaker import CircuitBreaker
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

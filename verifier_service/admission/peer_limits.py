@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, at_capacity
-from service_runtime.security.caller import current_caller
+from draftwire_core.runtime.errors import ServiceError, at_capacity
+from draftwire_core.runtime.security.caller import current_caller
 
 _RETRY_SECONDS = 1.0
 """Retry delay for a peer, whose own requests have to end first."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verifier_service_pb2 import AcceptanceCount
-from speculative_engine.acceptance.acceptance import Acceptance
-from speculative_engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.acceptance.acceptance import Acceptance
+from draftwire_core.engine.engine.step_result import SequenceOutcome
 from verifier_service.reading.acceptance import rule_number
 
 

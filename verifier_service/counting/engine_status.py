@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from drafter_pool.routing.description import calibrations
 from draftwire.v1.planner_status_pb2 import PlannerStatus
 from draftwire.v1.step_cost_pb2 import StepCost
 from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
-from service_runtime.duration import duration
-from service_runtime.observability.step_times import step_times
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.planning.planner import Planner
-from speculative_engine.planning.planning_record import PlanningRecord
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.kv.prefix_cache import PrefixCache
+from draftwire_core.engine.planning.planner import Planner
+from draftwire_core.engine.planning.planning_record import PlanningRecord
+from draftwire_core.pool.routing.description import calibrations
+from draftwire_core.runtime.duration import duration
+from draftwire_core.runtime.observability.step_times import step_times
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
-from service_runtime.observability.histogram import Histogram
-from service_runtime.observability.metric_families import SECONDS, STEP_SECONDS, TOKENS
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.metric_families import SECONDS, STEP_SECONDS, TOKENS
 from verifier_service.running.running_request import RunningRequest
 
 _FINISHED = ("stop", "length", "deadline")

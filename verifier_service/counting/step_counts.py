@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from service_runtime.observability.histogram import Histogram
-from service_runtime.observability.metric_families import SIZES, STEP_SECONDS
-from speculative_engine.engine.step_result import StepResult
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.engine.step_result import StepResult
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.metric_families import SIZES, STEP_SECONDS
 
 
 class StepCounts:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from drafter_pool.metrics import drafter_families
 from draftwire.version import __version__
-from service_runtime.observability.metric_families import info
-from speculative_engine.kernels.library import library
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.pool.metrics import drafter_families
+from draftwire_core.runtime.observability.metric_families import info
 from verifier_service.metrics.engine import engine_families
 from verifier_service.metrics.planner import planner_families
 from verifier_service.metrics.requests import request_families

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from draftwire.v1.planner_status_pb2 import PlannerStatus
-from service_runtime.duration import seconds_of
-from service_runtime.observability.metric_families import counter, gauge
+from draftwire_core.runtime.duration import seconds_of
+from draftwire_core.runtime.observability.metric_families import counter, gauge
 
 
 def planner_families(planner: PlannerStatus) -> Iterator[Metric]:

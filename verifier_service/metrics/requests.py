@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from service_runtime.observability.metric_families import counter, histogram
+from draftwire_core.runtime.observability.metric_families import counter, histogram
 from verifier_service.counting.request_counts import ENDINGS, RequestCounts
 
 _REFUSALS = ("AT_CAPACITY", "CONTEXT_EXCEEDED", "INVALID_FIELD")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from draftwire._types.acceptance import RULE_NAMES
-from service_runtime.observability.metric_families import counter
+from draftwire_core.runtime.observability.metric_families import counter
 from verifier_service.counting.acceptance_counts import AcceptanceCounts, RuleCount
 
 

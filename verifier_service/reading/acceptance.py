@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions, SpeculationStats
-from service_runtime.errors import invalid_field
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.runtime.errors import invalid_field
 
 THRESHOLDS = {
     AcceptancePreset.ACCEPTANCE_PRESET_CODE: 0.75,

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import invalid_field
-from speculative_engine.text.call_spelling import ArgumentStyle, CallSpelling
-from speculative_engine.text.chat_format import ChatFormat, ToolCallFormat
-from speculative_engine.text.chat_rendering import RESERVED, ChatRendering
+from draftwire_core.engine.text.call_spelling import ArgumentStyle, CallSpelling
+from draftwire_core.engine.text.chat_format import ChatFormat, ToolCallFormat
+from draftwire_core.engine.text.chat_rendering import RESERVED, ChatRendering
+from draftwire_core.runtime.errors import invalid_field
 
 _FORMATS = {
     ToolCallFormat.HERMES: pb.TOOL_CALL_FORMAT_HERMES,

@@ -8,12 +8,12 @@ from urllib.parse import parse_qsl, quote
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, invalid_field, refused_field
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.field_error import FieldError
-from speculative_engine.loading.methods import METHODS, Method
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.loading.methods import METHODS, Method
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.runtime.errors import ServiceError, invalid_field, refused_field
 
 OptionValue = int | bool | str
 

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from drafter_pool.announcing.drafter_fields import read_labels
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset, DraftPlanning
-from service_runtime.errors import invalid_field, refused_field
-from service_runtime.rpc.request_id import given_request_id
-from speculative_engine.acceptance.acceptance import Acceptance
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.logits.grammar_form import GrammarForm
-from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.logits.processors import editors_of
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.acceptance.acceptance import Acceptance
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.logits.grammar_form import GrammarForm
+from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from draftwire_core.engine.logits.processors import editors_of
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.pool.announcing.drafter_fields import read_labels
+from draftwire_core.runtime.errors import invalid_field, refused_field
+from draftwire_core.runtime.rpc.request_id import given_request_id
 from verifier_service.reading.acceptance import read_acceptance
 from verifier_service.reading.sampling import read_changes, read_sampling
 from verifier_service.reading.structured_output import StructuredOutputReader, reads_ahead

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import invalid_field, refused_field
-from speculative_engine.field_error import FieldError
-from speculative_engine.logits.logit_changes import MOST_BIASES, LogitChanges
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.logits.logit_changes import MOST_BIASES, LogitChanges
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.runtime.errors import invalid_field, refused_field
 
 _SEED_BITS = 53
 """Bits of a seed chosen by the verifier; JavaScript represents such numbers exactly."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ScoreRequest
-from service_runtime.errors import invalid_field, refused_field
+from draftwire_core.runtime.errors import invalid_field, refused_field
 from verifier_service.reading.request import RequestReader
 
 MOST_TOP = 256

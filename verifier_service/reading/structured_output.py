@@ -8,11 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 from draftwire.v1.structured_output_pb2 import StructuredOutput
-from service_runtime.errors import invalid_field
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.logits.grammar_form import GrammarForm, TokenMisfitError
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.logits.grammar_form import GrammarForm, TokenMisfitError
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import invalid_field
 from verifier_service.reading.text_pool import LaneLimits, TextPool
 
 FormT = TypeVar("FormT", bound=GrammarForm | None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import invalid_field
+from draftwire_core.runtime.errors import invalid_field
 
 _MAX_STOP_TOKENS = 64
 _MAX_ALTERNATIVES = 64

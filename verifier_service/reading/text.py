@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ChatFormat, ChatMessages
-from service_runtime.errors import ServiceError, invalid_field, refused_field
-from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
+from draftwire_core.engine.text.tokenizer import ChatTemplateError, Tokenizer
+from draftwire_core.runtime.errors import ServiceError, invalid_field, refused_field
 from verifier_service.reading.chat import (
     chat_bytes,
     chat_format_message,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from service_runtime.errors import at_capacity
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.errors import at_capacity
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,8 +10,8 @@ from draftwire.v1.verifier_service_pb2 import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from service_runtime.errors import invalid_field
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import invalid_field
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.reading.request import RequestReader
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import grpc
 
-from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
-from speculative_engine.engine.step_result import SequenceOutcome, StepResult
-from speculative_engine.tree.proposal import Proposal, ProposalError
+from draftwire_core.engine.engine.step_result import SequenceOutcome, StepResult
+from draftwire_core.engine.tree.proposal import Proposal, ProposalError
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.runtime.errors import ServiceError
 
 MOST_OVERDRAFT = 4.0
 """What the messages of a paused caller may cost beyond its account, in plain steps, before its drafting is refused."""

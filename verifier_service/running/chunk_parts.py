@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from drafter_pool.drafter.source import drafter_of
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import GenerateChunk
-from speculative_engine.engine.step_result import RejectedDraft
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.text.token_texts import TokenTexts
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.engine.step_result import RejectedDraft
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.token_texts import TokenTexts
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.pool.drafter.source import drafter_of
 
 MOST_REJECTED = 256
 """Most rejected draft tokens in one chunk, which grows while its caller does not read."""

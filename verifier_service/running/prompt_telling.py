@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import PromptReport
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from verifier_service.running.chunk_parts import log_prob_messages
 
 MOST_ENTRIES = 1 << 14

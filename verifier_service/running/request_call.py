@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.observability.span import Span, Value
-from service_runtime.observability.tracing import Tracing
-from service_runtime.process.logs import bind_call_log, get_logger
-from service_runtime.rpc.handshake import shown
-from service_runtime.rpc.interceptors import told_error
-from service_runtime.rpc.request_id import given_request_id
+from draftwire_core.runtime.observability.span import Span, Value
+from draftwire_core.runtime.observability.tracing import Tracing
+from draftwire_core.runtime.process.logs import bind_call_log, get_logger
+from draftwire_core.runtime.rpc.handshake import shown
+from draftwire_core.runtime.rpc.interceptors import told_error
+from draftwire_core.runtime.rpc.request_id import given_request_id
 from verifier_service.reading.request import GenerateOrder
 from verifier_service.running.running_request import RunningRequest
 

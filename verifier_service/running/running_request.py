@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 import numpy as np
 
-from drafter_pool.drafter.source import drafter_of
 from draftwire.v1 import speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import DraftPlanning
@@ -24,11 +23,12 @@ from draftwire.v1.verifier_service_pb2 import (
     ServedRequest,
     Usage,
 )
-from service_runtime.errors import ServiceError
-from service_runtime.observability.span import NO_SPAN, Interval, Span
-from speculative_engine.engine.step_result import Finish, SequenceOutcome
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.pool.drafter.source import drafter_of
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.observability.span import NO_SPAN, Interval, Span
 from verifier_service.reading.acceptance import tell_acceptance
 from verifier_service.reading.request import GenerateOrder
 from verifier_service.running.chunk_parts import log_prob_messages, tell_rejected

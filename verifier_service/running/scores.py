@@ -11,8 +11,8 @@ import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ScoreResponse
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition, shutting_down
-from speculative_engine.engine.scoring import Score, ScoreSpec
+from draftwire_core.engine.engine.scoring import Score, ScoreSpec
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, shutting_down
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.reading.score import ScoreOrder
 from verifier_service.step_loop import StepLoop

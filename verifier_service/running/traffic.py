@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import FollowTrafficResponse, ServedRequest
-from service_runtime.errors import at_capacity, failed_precondition, shutting_down
+from draftwire_core.runtime.errors import at_capacity, failed_precondition, shutting_down
 
 _MOST_FOLLOWERS = 8
 _MOST_WAITING = 256

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.token_tree import TokenTree
 
 _LOG_PROB = -0.01
 """Log-probability that it reports for each of its tokens: 99 %."""
@@ -29,8 +29,8 @@ class _Lie:
 
 
 class LyingDrafter:
-    """A Drafter (see `speculative_engine.drafters.drafter`) that answers every verdict at once with a chain of random
-    tokens, and reports near certainty for each."""
+    """A Drafter (see `draftwire_core.engine.drafters.drafter`) that answers every verdict at once with a chain of
+    random tokens, and reports near certainty for each."""
 
     def __init__(self, model: Any, *_: object, seed: int = 0):
         """model: only its `vocab_size` is used."""

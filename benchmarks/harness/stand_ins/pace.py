@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 def pace(step_ms: float, row_ms: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.planning.planner import Candidate, Plan, Planner
+from draftwire_core.engine.planning.planner import Candidate, Plan, Planner
 
 _POLL_SECONDS = 0.2
 """Time for which the engine sleeps unless a proposal wakes it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness.stand_ins.patient_planner import PatientPlanner
-from speculative_engine.engine import verification_engine
+from draftwire_core.engine.engine import verification_engine
 from verifier_service.process import main
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from benchmarks.harness.stand_ins.stalled_drafter import StalledDrafter
 from drafter_service.conversation import draft_loop
 from drafter_service.models import serving_model
 from drafter_service.process import main as serve
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.fair_shares import SOLE, ServedVerifier
 
 _INSTEAD = {"lying": LyingDrafter, "stalled": StalledDrafter}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from speculative_engine.drafters.drafter import Growth
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import Growth
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class SlowDrafter(DraftModelDrafter):

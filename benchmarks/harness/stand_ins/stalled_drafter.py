@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.planning.step_clock import StepClock
+from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
+from draftwire_core.engine.planning.step_clock import StepClock
 
 
 class StalledDrafter:
-    """A Drafter (see `speculative_engine.drafters.drafter`) that opens sequences and never proposes a token."""
+    """A Drafter (see `draftwire_core.engine.drafters.drafter`) that opens sequences and never proposes a token."""
 
     def __init__(self, *_: object):
         """Accepts and ignores the arguments of a drafter with a model."""

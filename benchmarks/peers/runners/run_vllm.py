@@ -15,7 +15,7 @@ _KV_BYTES = 512 * 1024 * 1024
 
 def _timed_proposals(times: list[float]) -> None:
     """Has every call of the remote proposer append its seconds to `times`."""
-    from draftwire_vllm.remote_drafter import RemoteDrafter
+    from draftwire_core.adapters.vllm.remote_drafter import RemoteDrafter
 
     propose = RemoteDrafter.propose
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from service_runtime.observability.span import NO_SPAN, Span
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
-from speculative_engine.planning.drafter_timing import ProposalClock
-from speculative_engine.planning.pace import Pace
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance
+from draftwire_core.engine.planning.drafter_timing import ProposalClock
+from draftwire_core.engine.planning.pace import Pace
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
+from draftwire_core.runtime.observability.span import NO_SPAN, Span
 
 _GREEDY = SamplingParams(temperature=0.0)
 """Sampling parameters sent to drafters. Host engines draw their own noise and treat a draft token as drawn with

@@ -11,18 +11,18 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
-from engine_adapter.adapted_request import AdaptedOrder, MirroredRequest
-from engine_adapter.best_chain import best_chain
-from engine_adapter.draft_tree import DraftTree
-from engine_adapter.feature_taps import FeatureRows
-from engine_adapter.learned_cost import LearnedCost
-from engine_adapter.step_news import StepNews
-from speculative_engine.planning.acceptance_model import observe_commit
-from speculative_engine.planning.drafter_timing import ProposalClock
-from speculative_engine.planning.planner import Candidate, Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import ProposalError, ProposalReader
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder, MirroredRequest
+from draftwire_core.adapters.common.best_chain import best_chain
+from draftwire_core.adapters.common.draft_tree import DraftTree
+from draftwire_core.adapters.common.feature_taps import FeatureRows
+from draftwire_core.adapters.common.learned_cost import LearnedCost
+from draftwire_core.adapters.common.step_news import StepNews
+from draftwire_core.engine.planning.acceptance_model import observe_commit
+from draftwire_core.engine.planning.drafter_timing import ProposalClock
+from draftwire_core.engine.planning.planner import Candidate, Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import ProposalError, ProposalReader
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
 
 _MOST_ROWS = 1 << 20
 """Limit of the planner on rows per step; effectively none, since host engines bound their steps themselves."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 def best_chain(tree: TokenTree, models: Mapping[str, AcceptanceModel], most: int) -> list[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.tree.token_tree import Node
 
 
 @dataclass(frozen=True, slots=True)

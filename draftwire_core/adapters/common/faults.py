@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from speculative_engine.engine.feature_streams import FeatureKind
+from draftwire_core.engine.engine.feature_streams import FeatureKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from speculative_engine.planning.running_mean import RunningMean
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.running_mean import RunningMean
+from draftwire_core.engine.planning.step_cost import StepCost
 
 _WEIGHT = 0.1
 """Weight of a step in the running means."""

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from drafter_pool.drafter_pool import DrafterPool
-from drafter_pool.metrics import drafter_families
-from drafter_pool.routing.description import calibrations
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.version import __version__
-from engine_adapter.batch_mirror import BatchMirror
-from engine_adapter.host_engine import HostEngine
-from service_runtime.observability.metric_families import counter, gauge, info
+from draftwire_core.adapters.common.batch_mirror import BatchMirror
+from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.pool.drafter_pool import DrafterPool
+from draftwire_core.pool.metrics import drafter_families
+from draftwire_core.pool.routing.description import calibrations
+from draftwire_core.runtime.observability.metric_families import counter, gauge, info
 
 
 class AdapterCollector(Collector):

@@ -8,34 +8,34 @@ from collections.abc import Mapping
 
 import uvloop
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.drafter.channel import drafter_channels
-from drafter_pool.drafter.feature_weights import fetching_weights
-from drafter_pool.drafter.proposal_sink import ProposalFault
-from drafter_pool.drafter_pool import DrafterPool, PoolLimits
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from engine_adapter.adapted_request import AdaptedRequest
-from engine_adapter.batch_mirror import BatchMirror
-from engine_adapter.feature_taps import FeatureTaps
-from engine_adapter.host_engine import HostEngine
-from engine_adapter.metrics import AdapterCollector
-from engine_adapter.settings import EngineAdapterSettings
-from engine_adapter.step_features import StepFeatures
-from engine_adapter.step_news import RequestNews
-from service_runtime.errors import ServiceError
-from service_runtime.observability.metrics_server import serving_metrics
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.logs import get_logger
-from service_runtime.process.settings import variable_of
-from service_runtime.process.startup_error import StartupError
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.handshake import CAPABILITY_FEATURES, introduce
-from service_runtime.rpc.peer_channels import peer_channels
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.rpc.serving import serve
-from speculative_engine.engine.step_result import SequenceOutcome
+from draftwire_core.adapters.common.adapted_request import AdaptedRequest
+from draftwire_core.adapters.common.batch_mirror import BatchMirror
+from draftwire_core.adapters.common.feature_taps import FeatureTaps
+from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.adapters.common.metrics import AdapterCollector
+from draftwire_core.adapters.common.settings import EngineAdapterSettings
+from draftwire_core.adapters.common.step_features import StepFeatures
+from draftwire_core.adapters.common.step_news import RequestNews
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
+from draftwire_core.pool.drafter.channel import drafter_channels
+from draftwire_core.pool.drafter.feature_weights import fetching_weights
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault
+from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.observability.metrics_server import serving_metrics
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.settings import variable_of
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES, introduce
+from draftwire_core.runtime.rpc.peer_channels import peer_channels
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.rpc.serving import serve
 
 log = get_logger(__name__)
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from engine_adapter.host_engine import HostEngine
-from service_runtime.process.address import ListenAddress
-from service_runtime.process.settings import ServiceSettings, StringList, variable_of
+from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.runtime.process.address import ListenAddress
+from draftwire_core.runtime.process.settings import ServiceSettings, StringList, variable_of
 
 
 class EngineAdapterSettings(ServiceSettings):

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-from drafter_pool.drafter.feature_check import check_features, feature_refusal
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.feature_weights import FetchWeights
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from engine_adapter.feature_taps import FeatureRows, FeatureTaps
-from service_runtime.errors import at_capacity
-from service_runtime.process.logs import get_logger
-from speculative_engine.engine.feature_streams import MOST_BYTES, MOST_KINDS, MOST_UNSENT, FeatureKind
-from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.model.features.feature_codec import FLOATS, encode, feature_bytes
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.adapters.common.feature_taps import FeatureRows, FeatureTaps
+from draftwire_core.engine.engine.feature_streams import MOST_BYTES, MOST_KINDS, MOST_UNSENT, FeatureKind
+from draftwire_core.engine.engine.step_result import SequenceFeatures
+from draftwire_core.engine.model.features.feature_codec import FLOATS, encode, feature_bytes
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.pool.drafter.feature_check import check_features, feature_refusal
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.runtime.errors import at_capacity
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

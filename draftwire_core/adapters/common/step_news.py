@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine_adapter.adapted_request import AdaptedOrder
-from engine_adapter.feature_taps import FeatureRows
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder
+from draftwire_core.adapters.common.feature_taps import FeatureRows
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from service_runtime.process.logs import get_logger
-from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 from sglang.srt.managers.overlap_utils import FutureMap
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from draftwire_sglang.server_arguments import complete
+from draftwire_core.adapters.sglang.server_arguments import complete
 
 
 class RemoteDraftAlgorithm(CustomSpecAlgo):  # type: ignore[misc]
@@ -50,6 +50,6 @@ class RemoteDraftAlgorithm(CustomSpecAlgo):  # type: ignore[misc]
 
 def worker_class(server_args: Any) -> type:
     """Returns the class of the worker that the scheduler calls; imported late, as it needs SGLang's kernels."""
-    from draftwire_sglang.worker import RemoteDraftWorker
+    from draftwire_core.adapters.sglang.worker import RemoteDraftWorker
 
     return RemoteDraftWorker

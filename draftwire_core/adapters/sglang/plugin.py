@@ -10,6 +10,6 @@ def register() -> None:
     """Registers the algorithm with SGLang. Called by SGLang, once in each of its processes."""
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from draftwire_sglang.algorithm import RemoteDraftAlgorithm, worker_class
+    from draftwire_core.adapters.sglang.algorithm import RemoteDraftAlgorithm, worker_class
 
     SpeculativeAlgorithm.register(NAME, supports_overlap=True, spec_class=RemoteDraftAlgorithm)(worker_class)

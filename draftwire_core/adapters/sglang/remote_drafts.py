@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from draftwire_sglang.request_tokens import RequestTokens
-from draftwire_sglang.settings import AdapterSettings
-from engine_adapter.adapted_request import AdaptedOrder
-from engine_adapter.draft_tree import DraftTree
-from engine_adapter.faults import Faults
-from engine_adapter.pool_thread import PoolThread
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder
+from draftwire_core.adapters.common.draft_tree import DraftTree
+from draftwire_core.adapters.common.faults import Faults
+from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.sglang.request_tokens import RequestTokens
+from draftwire_core.adapters.sglang.settings import AdapterSettings
 
 _KNOWN = 4
 """Most requests that are remembered, as a multiple of those of a step."""

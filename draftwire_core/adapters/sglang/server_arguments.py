@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftwire_sglang.settings import AdapterSettings
-from service_runtime.process.logs import get_logger
-from service_runtime.process.settings import settings_from_environment
+from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.settings import settings_from_environment
 
 log = get_logger(__name__)
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pydantic_settings import SettingsConfigDict
 
-from engine_adapter.host_engine import HostEngine
-from engine_adapter.settings import EngineAdapterSettings
-from service_runtime.process.address import ListenAddress
+from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.adapters.common.settings import EngineAdapterSettings
+from draftwire_core.runtime.process.address import ListenAddress
 
 SGLANG = HostEngine(name="SGLang", key="sglang")
 

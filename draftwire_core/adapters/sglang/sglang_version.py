@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 KNOWN = ("0.5.23",)
-"""Versions whose interfaces the adapter was compared with (tests/draftwire_sglang/test_interface.py)."""
+"""Versions whose interfaces the adapter was compared with (tests/draftwire_core/adapters/sglang/test_interface.py)."""
 
 
 def unknown_version(version: str) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from engine_adapter.target_tokenizer import fingerprint_of
+from draftwire_core.adapters.common.target_tokenizer import fingerprint_of
 
 
 def target_info(model_config: Any, tokenizer: Any, device: str) -> ModelInfo:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine_adapter.draft_tree import DraftTree
+from draftwire_core.adapters.common.draft_tree import DraftTree
 
 NOTHING = -1
 """Parent of a row that follows no other."""

@@ -11,18 +11,18 @@ from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 from sglang.version import __version__
 
-from draftwire_sglang.remote_drafts import RemoteDrafts
-from draftwire_sglang.settings import AdapterSettings
-from draftwire_sglang.sglang_version import unknown_version
-from draftwire_sglang.target_info import target_info
-from draftwire_sglang.verify_arrays import tree_mask, verify_arrays
-from engine_adapter.draft_tree import DraftTree
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import settings_from_environment
+from draftwire_core.adapters.common.draft_tree import DraftTree
+from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
+from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.sglang_version import unknown_version
+from draftwire_core.adapters.sglang.target_info import target_info
+from draftwire_core.adapters.sglang.verify_arrays import tree_mask, verify_arrays
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.settings import settings_from_environment
 
 log = get_logger(__name__)
 
-_LOGGERS = ("draftwire", "draftwire_sglang", "engine_adapter", "drafter_pool", "service_runtime", "speculative_engine")
+_LOGGERS = ("draftwire", "draftwire_core")
 """Loggers that the adapter configures; SGLang configures its own."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from draftwire_vllm.remote_drafter import RemoteDrafter
+    from draftwire_core.adapters.vllm.remote_drafter import RemoteDrafter
 
 __all__ = ["RemoteDrafter"]
 
@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
     # Imported when first used: vLLM imports `registration` in all its processes, whether or not they draft.
     if name != "RemoteDrafter":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from draftwire_vllm.remote_drafter import RemoteDrafter
+    from draftwire_core.adapters.vllm.remote_drafter import RemoteDrafter
 
     return RemoteDrafter

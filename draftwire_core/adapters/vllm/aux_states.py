@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from draftwire_vllm.settings import AdapterSettings
-from engine_adapter.feature_taps import FeatureTaps
-from service_runtime.process.settings import variable_of
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.adapters.common.feature_taps import FeatureTaps
+from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.runtime.process.settings import variable_of
+from draftwire_core.runtime.process.startup_error import StartupError
 
 VARIABLE = variable_of(AdapterSettings, "feature_layers")
 _COMPILED_KEY = "draftwire_feature_layers"

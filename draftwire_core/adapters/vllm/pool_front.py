@@ -5,19 +5,19 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from draftwire_vllm.settings import AdapterSettings
-from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
-from engine_adapter.adapted_request import AdaptedOrder
-from engine_adapter.faults import Faults
-from engine_adapter.feature_taps import FeatureTaps
-from engine_adapter.pool_thread import PoolThread
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import settings_from_environment, variable_of
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder
+from draftwire_core.adapters.common.faults import Faults
+from draftwire_core.adapters.common.feature_taps import FeatureTaps
+from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.adapters.vllm.vllm_version import runner_and_reason, unknown_version
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.settings import settings_from_environment, variable_of
+from draftwire_core.runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 
-LOGGERS = ("draftwire", "draftwire_vllm", "engine_adapter", "drafter_pool", "service_runtime", "speculative_engine")
+LOGGERS = ("draftwire", "draftwire_core")
 """Loggers that the adapter configures; vLLM configures its own."""
 
 
@@ -87,7 +87,7 @@ class PoolFront:
         """Starts the pool; does nothing if it has been started. Raises StartupError if it cannot be served."""
         if self._pool is not None:
             return
-        from draftwire_vllm.target_info import target_info
+        from draftwire_core.adapters.vllm.target_info import target_info
 
         if self._settings.feature_layers and self._taps is None:
             raise StartupError(

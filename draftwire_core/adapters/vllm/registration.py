@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from draftwire_vllm.vllm_version import METHOD, PROPOSER, REGISTERED, unknown_version
-from service_runtime.process.logs import get_logger
+from draftwire_core.adapters.vllm.vllm_version import METHOD, PROPOSER, REGISTERED, unknown_version
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 
@@ -65,7 +65,7 @@ def _making(init_speculator: Callable[..., Any]) -> Callable[..., Any]:
         from vllm.distributed.parallel_state import get_tp_group
         from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
-        from draftwire_vllm.remote_speculator import RemoteSpeculator
+        from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
 
         _check(vllm_config)
         BaseSpeculator.register(RemoteSpeculator)

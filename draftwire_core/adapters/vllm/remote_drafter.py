@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from draftwire_vllm.pool_front import PoolFront
-from engine_adapter.pool_thread import PoolThread
+from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.vllm.pool_front import PoolFront
 
 
 class RemoteDrafter(PoolFront):

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from draftwire_vllm.aux_states import ask_for_states, taps_of
-from draftwire_vllm.pool_front import PoolFront
-from draftwire_vllm.step_report import StepReport
-from engine_adapter.adapted_request import AdaptedOrder
-from engine_adapter.pool_thread import PoolThread
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder
+from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.vllm.aux_states import ask_for_states, taps_of
+from draftwire_core.adapters.vllm.pool_front import PoolFront
+from draftwire_core.adapters.vllm.step_report import StepReport
 
 
 class RemoteSpeculator(PoolFront):

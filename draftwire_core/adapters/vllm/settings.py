@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from engine_adapter.host_engine import HostEngine
-from engine_adapter.settings import EngineAdapterSettings
-from service_runtime.process.settings import split_at_commas
+from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.adapters.common.settings import EngineAdapterSettings
+from draftwire_core.runtime.process.settings import split_at_commas
 
 VLLM = HostEngine(name="vLLM", key="vllm")
 

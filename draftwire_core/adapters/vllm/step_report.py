@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from engine_adapter.feature_taps import FeatureRows
-from speculative_engine.engine.feature_streams import FeatureKind
+from draftwire_core.adapters.common.feature_taps import FeatureRows
+from draftwire_core.engine.engine.feature_streams import FeatureKind
 
 
 class RequestReport(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from engine_adapter.target_tokenizer import fingerprint_of
+from draftwire_core.adapters.common.target_tokenizer import fingerprint_of
 
 
 def target_info(vllm_config: Any) -> ModelInfo:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 KNOWN = ("0.32", "0.33")
-"""Minor versions whose interfaces the adapter was compared with (tests/draftwire_vllm/test_interface.py)."""
+"""Minor versions whose interfaces the adapter was compared with "
+"(tests/draftwire_core/adapters/vllm/test_interface.py)."""
 METHOD = "custom_class"
 PROPOSER = "draftwire_vllm.RemoteDrafter"
 """The model that a speculative configuration of that method names, under either runner."""

@@ -12,10 +12,10 @@ from vllm import __version__
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 
-from draftwire_vllm.pool_front import PoolFront
-from draftwire_vllm.remote_drafter import RemoteDrafter
-from draftwire_vllm.remote_speculator import RemoteSpeculator
-from draftwire_vllm.vllm_version import METHOD
+from draftwire_core.adapters.vllm.pool_front import PoolFront
+from draftwire_core.adapters.vllm.remote_drafter import RemoteDrafter
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.adapters.vllm.vllm_version import METHOD
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker

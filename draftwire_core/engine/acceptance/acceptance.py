@@ -6,13 +6,13 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Self
 
-from speculative_engine.acceptance.coupled import CoupledRule
-from speculative_engine.acceptance.lossy import ThresholdRule, TypicalRule
-from speculative_engine.acceptance.rejection import RejectionRule
-from speculative_engine.acceptance.rule import AcceptanceRule
-from speculative_engine.field_error import FieldError
-from speculative_engine.sampling.philox import verifier_key
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.acceptance.coupled import CoupledRule
+from draftwire_core.engine.acceptance.lossy import ThresholdRule, TypicalRule
+from draftwire_core.engine.acceptance.rejection import RejectionRule
+from draftwire_core.engine.acceptance.rule import AcceptanceRule
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.sampling.philox import verifier_key
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 class RuleName(enum.Enum):

@@ -25,8 +25,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speculative_engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
+from draftwire_core.engine.tree.token_tree import Node
 
 
 class CoupledRule(AcceptanceRule):

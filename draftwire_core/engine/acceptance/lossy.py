@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from speculative_engine.acceptance.rule import AcceptanceRule, Visit
+from draftwire_core.engine.acceptance.rule import AcceptanceRule, Visit
 
 
 class LossyRule(AcceptanceRule):

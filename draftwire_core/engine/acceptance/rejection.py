@@ -20,8 +20,8 @@ import itertools
 
 import numpy as np
 
-from speculative_engine.acceptance.rule import AcceptanceRule, Visit
-from speculative_engine.sampling.philox import acceptance_uniform
+from draftwire_core.engine.acceptance.rule import AcceptanceRule, Visit
+from draftwire_core.engine.sampling.philox import acceptance_uniform
 
 
 class RejectionRule(AcceptanceRule):

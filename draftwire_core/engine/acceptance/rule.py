@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.sampling.distributions import probabilities
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import Node
 
 
 class VerifiedTree(NamedTuple):

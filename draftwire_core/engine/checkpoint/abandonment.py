@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from speculative_engine.checkpoint.model_load_error import ModelLoadError
+from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
 
 _abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speculative_engine.checkpoint.adapter import adapter_refusal
-from speculative_engine.checkpoint.hub_id import GGUF, SCHEME, HubId
-from speculative_engine.checkpoint.model_load_error import ModelLoadError
-from speculative_engine.checkpoint.plain_files import check_directory
+from draftwire_core.engine.checkpoint.adapter import adapter_refusal
+from draftwire_core.engine.checkpoint.hub_id import GGUF, SCHEME, HubId
+from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
+from draftwire_core.engine.checkpoint.plain_files import check_directory
 
 __all__ = ["CONFIG", "Checkpoint", "ModelLoadError", "check_source"]
 
@@ -47,7 +47,7 @@ class Checkpoint:
             if found.is_file():
                 return cls(source, found.parent, from_hub=False, gguf=found)
             return cls(source, found, from_hub=False)
-        from speculative_engine.checkpoint.hub import HubError, fetch, fetch_file  # slow to import
+        from draftwire_core.engine.checkpoint.hub import HubError, fetch, fetch_file  # slow to import
 
         try:
             if found.file is None:

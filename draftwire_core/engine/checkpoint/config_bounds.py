@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 _MOST_CONFIG = 8 << 20
 """Most bytes of a configuration."""

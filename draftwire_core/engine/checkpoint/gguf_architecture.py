@@ -9,7 +9,7 @@ from functools import cache
 from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
 from gguf.tensor_mapping import get_tensor_name_map
 
-from speculative_engine.checkpoint.gguf_metadata import GgufMetadata
+from draftwire_core.engine.checkpoint.gguf_metadata import GgufMetadata
 
 HEAD = "lm_head.weight"
 """The projection to the logits, in transformers; missing in files of models that use the embedding for it."""

@@ -10,10 +10,10 @@ from gguf.constants import TokenType
 from transformers import AutoConfig, PretrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from speculative_engine.checkpoint.gguf_architecture import ROPE_FACTORS, GgufDimensions
-from speculative_engine.checkpoint.gguf_header import GgufHeader
-from speculative_engine.checkpoint.gguf_metadata import GgufMetadata
-from speculative_engine.checkpoint.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf_architecture import ROPE_FACTORS, GgufDimensions
+from draftwire_core.engine.checkpoint.gguf_header import GgufHeader
+from draftwire_core.engine.checkpoint.gguf_metadata import GgufMetadata
+from draftwire_core.engine.checkpoint.gguf_tensor import GgufTensor
 
 _TOKENIZER = "tokenizer.ggml"
 _ENDS = frozenset(["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"])

@@ -13,13 +13,13 @@ from types import MappingProxyType
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_architecture import HEAD, PERMUTED, ROPE_FACTORS, GgufDimensions
-from speculative_engine.checkpoint.gguf_config import read_config
-from speculative_engine.checkpoint.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
-from speculative_engine.checkpoint.gguf_tensor import GgufTensor
-from speculative_engine.checkpoint.gguf_tokenizer import read_tokenizer
-from speculative_engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_architecture import HEAD, PERMUTED, ROPE_FACTORS, GgufDimensions
+from draftwire_core.engine.checkpoint.gguf_config import read_config
+from draftwire_core.engine.checkpoint.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
+from draftwire_core.engine.checkpoint.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf_tokenizer import read_tokenizer
+from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 _EMBEDDING = "token_embd.weight"
 _PARTS = "split.count"

@@ -15,8 +15,8 @@ from math import prod
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_metadata import GgufArray, GgufMetadata, Value
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_metadata import GgufArray, GgufMetadata, Value
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

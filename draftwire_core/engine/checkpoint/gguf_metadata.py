@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
 _LONGEST_REASON = 300
 """Characters kept of another library's error message."""

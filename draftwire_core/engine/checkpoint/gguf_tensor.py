@@ -9,7 +9,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from speculative_engine.checkpoint.gguf_header import PLAIN_TYPES
+from draftwire_core.engine.checkpoint.gguf_header import PLAIN_TYPES
 
 _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 

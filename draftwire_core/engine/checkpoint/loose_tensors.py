@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from speculative_engine.checkpoint.plain_files import check_pointer
-from speculative_engine.checkpoint.weight_files import open_safetensors
+from draftwire_core.engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.weight_files import open_safetensors
 
 
 def read_tensors(place: Path, safetensors: str, pickled: str) -> dict[str, torch.Tensor]:

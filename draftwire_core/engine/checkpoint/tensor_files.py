@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.weight_files import INDEX, SINGLE, open_safetensors, weight_map
+from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.weight_files import INDEX, SINGLE, open_safetensors, weight_map
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """Types of tensors that are not quantised, and of scales."""

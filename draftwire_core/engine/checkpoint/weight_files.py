@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLE, _PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"

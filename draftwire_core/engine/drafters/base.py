@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.tree_growth import GrowingTree
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
+from draftwire_core.engine.drafters.tree_growth import GrowingTree
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 class TreeDraft:

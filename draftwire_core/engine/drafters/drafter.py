@@ -9,14 +9,14 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.kv.slot_queue import SlotUse
-from speculative_engine.model.features.taps import Tap
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.kv.fair_shares import SOLE, ServedVerifier
+from draftwire_core.engine.kv.kv_slots import SlotList
+from draftwire_core.engine.kv.slot_queue import SlotUse
+from draftwire_core.engine.model.features.taps import Tap
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal
 
 
 class OutOfSyncError(Exception):

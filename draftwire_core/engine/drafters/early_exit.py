@@ -10,18 +10,18 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from speculative_engine.drafters.base import TreeDraft, TreeDrafter
-from speculative_engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.field_error import FieldError
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.round_worth import RoundWorth
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.candidate_finder import candidate_finder
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
+from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.planning.round_worth import RoundWorth
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.candidate_finder import candidate_finder
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.tree.token_tree import Node
 
 
 @dataclass(frozen=True, slots=True)

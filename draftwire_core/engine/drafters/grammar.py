@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.base import TreeDraft, TreeDrafter
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.logits.output_form import OutputForm
+from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.logits.output_form import OutputForm
 
 _SOURCE = "grammar"
 

@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 import torch
 
-from speculative_engine.drafters.base import TreeDraft
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.round_worth import least_worth
-from speculative_engine.sampling.candidate_finder import candidate_finder
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.base import TreeDraft
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from draftwire_core.engine.planning.round_worth import least_worth
+from draftwire_core.engine.sampling.candidate_finder import candidate_finder
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.tree.token_tree import Node
 
 WIDTH = 4
 """Most children of a node by default."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from speculative_engine.drafters.base import TreeDraft, TreeDrafter
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.marginal_growth import Guesses, MarginalGrowth
-from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
-from speculative_engine.field_error import FieldError
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.marginal_growth import Guesses, MarginalGrowth
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.loose_tensors import read_tensors, tensor_of
-from speculative_engine.checkpoint.plain_files import check_directory
-from speculative_engine.model.packed_model import ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of
+from draftwire_core.engine.checkpoint.plain_files import check_directory
+from draftwire_core.engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
 _SAFETENSORS, _PICKLE = "medusa_lm_head.safetensors", "medusa_lm_head.pt"

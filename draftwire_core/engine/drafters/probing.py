@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.tree.token_tree import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.round_worth import CREDIT_WORTH, least_worth
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from draftwire_core.engine.planning.round_worth import CREDIT_WORTH, least_worth
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 SOURCE = "draft"
 """Source of the nodes that the model drafted."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from collections.abc import Sequence as ListLike
 from typing import Literal
 
-from speculative_engine.engine.sequence import Sequence
-from speculative_engine.engine.step_result import SequenceOutcome
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.planning.drafting_account import DraftingAccount, TrialPurse
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.engine.sequence import Sequence
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.planning.drafting_account import DraftingAccount, TrialPurse
+from draftwire_core.engine.planning.step_cost import StepCost
 
 Kind = Literal["greedy", "sampled", "mixed"]
 """How the sequences of a step are sampled. A drafter that pays for greedy sequences need not pay for sampled ones, and

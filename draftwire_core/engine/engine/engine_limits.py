@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from speculative_engine.planning.pace import PLAIN_SHARE
+from draftwire_core.engine.planning.pace import PLAIN_SHARE
 
 
 @dataclass(frozen=True, slots=True)

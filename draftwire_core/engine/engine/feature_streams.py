@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.engine.sequence import Sequence
-from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.model.features.feature_codec import encode, feature_bytes
-from speculative_engine.model.features.taps import Tap
-from speculative_engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.engine.sequence import Sequence
+from draftwire_core.engine.engine.step_result import SequenceFeatures
+from draftwire_core.engine.model.features.feature_codec import encode, feature_bytes
+from draftwire_core.engine.model.features.taps import Tap
+from draftwire_core.engine.model.packed_batch import PackedBatch
 
 MOST_UNSENT = 8 << 20
 """Most bytes of features handed out for a drafter and not yet sent to it. The others stay with the KV slots."""

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from speculative_engine.drafters.drafter import (
+from draftwire_core.engine.drafters.drafter import (
     Drafter,
     DraftSpec,
     EngineState,
@@ -18,11 +18,11 @@ from speculative_engine.drafters.drafter import (
     TappingDrafter,
     UsesEngine,
 )
-from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.sequence import Sequence
-from speculative_engine.model.features.taps import Tap
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
+from draftwire_core.engine.engine.sequence import Sequence
+from draftwire_core.engine.model.features.taps import Tap
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.tree.proposal import Proposal
 
 
 class LocalDrafters:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as ListLike
 
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.drafters.probing import ProbingDrafter
-from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.sequence import Sequence
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.drafters.probing import ProbingDrafter
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
+from draftwire_core.engine.engine.sequence import Sequence
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.planning.step_cost import StepCost
 
 _STRETCH = 1.25
 """How many times as long a step may become through its probes. Nearly free rows never reach this limit; where each row

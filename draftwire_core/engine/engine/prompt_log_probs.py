@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.sampling.log_probs import LogProbs, log_probs
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.sampling.log_probs import LogProbs, log_probs
 
 
 class PromptLogProbs:

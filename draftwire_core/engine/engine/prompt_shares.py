@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from speculative_engine.engine.sequence import Sequence as EngineSequence
-from speculative_engine.kv.prefix_cache import common_length
+from draftwire_core.engine.engine.sequence import Sequence as EngineSequence
+from draftwire_core.engine.kv.prefix_cache import common_length
 
 _WORTH_WAITING = 32
 """Fewest tokens for which a sequence waits until another has computed them."""

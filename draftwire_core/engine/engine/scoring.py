@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.kv.kv_slots import SlotList, SlotPool
-from speculative_engine.kv.recurrent_states import LaneState, SequenceState
-from speculative_engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
+from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
+from draftwire_core.engine.model.packed_batch import BatchBuilder
 
 
 @dataclass(frozen=True, slots=True)

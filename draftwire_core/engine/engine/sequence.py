@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, rule_of, sampling_of
-from speculative_engine.engine.step_result import Finish
-from speculative_engine.kv.kv_slots import SlotList, SlotPool
-from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.kv.recurrent_states import KEPT_EVERY, SequenceState
-from speculative_engine.kv.shared_prefix import SharedPrefix
-from speculative_engine.logits.logit_editor import LogitEditor
-from speculative_engine.logits.output_form import OutputForm, allowed_nodes
-from speculative_engine.planning.drafter_timing import ProposalClock
-from speculative_engine.planning.pace import Pace
-from speculative_engine.planning.planner import Candidate
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, rule_of, sampling_of
+from draftwire_core.engine.engine.step_result import Finish
+from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
+from draftwire_core.engine.kv.prefix_cache import PrefixCache
+from draftwire_core.engine.kv.recurrent_states import KEPT_EVERY, SequenceState
+from draftwire_core.engine.kv.shared_prefix import SharedPrefix
+from draftwire_core.engine.logits.logit_editor import LogitEditor
+from draftwire_core.engine.logits.output_form import OutputForm, allowed_nodes
+from draftwire_core.engine.planning.drafter_timing import ProposalClock
+from draftwire_core.engine.planning.pace import Pace
+from draftwire_core.engine.planning.planner import Candidate
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from typing import cast
 
 import torch
 
-from speculative_engine.engine.local_drafters import LocalDrafters
-from speculative_engine.engine.probe_planner import ProbePlanner
-from speculative_engine.engine.step_result import Finish, SequenceOutcome
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.planning.acceptance_model import observe_commit
-from speculative_engine.planning.planner import Planner
-from speculative_engine.planning.step_clock import StepClock
+from draftwire_core.engine.engine.local_drafters import LocalDrafters
+from draftwire_core.engine.engine.probe_planner import ProbePlanner
+from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.planning.acceptance_model import observe_commit
+from draftwire_core.engine.planning.planner import Planner
+from draftwire_core.engine.planning.step_clock import StepClock
 
 
 def states_to_host(outcomes: Sequence[SequenceOutcome]) -> None:

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.acceptance.coupled import walk_on_device
-from speculative_engine.device_copy import HostCopy, to_device
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.rows import Rows
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.device_sampler import draw
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.acceptance.coupled import walk_on_device
+from draftwire_core.engine.device_copy import HostCopy, to_device
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.device_sampler import draw
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 
 class StepDraw(NamedTuple):

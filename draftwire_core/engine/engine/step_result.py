@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from speculative_engine.engine.scoring import Score
-from speculative_engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.engine.scoring import Score
+from draftwire_core.engine.sampling.log_probs import LogProbs
 
 
 class Finish(enum.Enum):

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, float32
 
-from speculative_engine.engine.feature_streams import FeatureStreams
-from speculative_engine.engine.local_drafters import LocalDrafters
-from speculative_engine.engine.prompt_log_probs import PromptLogProbs
-from speculative_engine.engine.scoring import Score, Scoring
-from speculative_engine.engine.step_draw import StepDrawing
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.engine.feature_streams import FeatureStreams
+from draftwire_core.engine.engine.local_drafters import LocalDrafters
+from draftwire_core.engine.engine.prompt_log_probs import PromptLogProbs
+from draftwire_core.engine.engine.scoring import Score, Scoring
+from draftwire_core.engine.engine.step_draw import StepDrawing
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.sampling.log_probs import LogProbs
 
 
 class ComputedStep(NamedTuple):

@@ -10,27 +10,27 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 
-from speculative_engine.drafters.drafter import Drafter, EngineState
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.feature_streams import FeatureStreams
-from speculative_engine.engine.local_drafters import LocalDrafters
-from speculative_engine.engine.probe_planner import ProbePlanner
-from speculative_engine.engine.prompt_shares import divide, to_compute
-from speculative_engine.engine.scoring import ScoreSpec, Scoring
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.settlement import Settlement, states_to_host
-from speculative_engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
-from speculative_engine.engine.target_pass import TargetPass
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.kv.slot_queue import SlotQueue
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.drafter_timing import ProposalClock
-from speculative_engine.planning.planner import Candidate, Plan, Planner
-from speculative_engine.planning.planning_record import PlanningRecord
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalReader
+from draftwire_core.engine.drafters.drafter import Drafter, EngineState
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.feature_streams import FeatureStreams
+from draftwire_core.engine.engine.local_drafters import LocalDrafters
+from draftwire_core.engine.engine.probe_planner import ProbePlanner
+from draftwire_core.engine.engine.prompt_shares import divide, to_compute
+from draftwire_core.engine.engine.scoring import ScoreSpec, Scoring
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.engine.settlement import Settlement, states_to_host
+from draftwire_core.engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
+from draftwire_core.engine.engine.target_pass import TargetPass
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.kv.prefix_cache import PrefixCache
+from draftwire_core.engine.kv.slot_queue import SlotQueue
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.drafter_timing import ProposalClock
+from draftwire_core.engine.planning.planner import Candidate, Plan, Planner
+from draftwire_core.engine.planning.planning_record import PlanningRecord
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import MergeCount, Proposal, ProposalReader
 
 _LONGEST_MERGE = 0.01
 """Cap on the processor time counted for reading one proposal: anything longer was an interruption, such as garbage

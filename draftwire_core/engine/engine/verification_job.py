@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from speculative_engine.acceptance.rule import VerifiedTree
-from speculative_engine.drafters.probing import NO_PROBES
-from speculative_engine.engine.sequence import Sequence
-from speculative_engine.engine.step_result import RejectedDraft
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.kv.recurrent_states import LaneState
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.sampling.log_probs import LogProbs, log_probs
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.acceptance.rule import VerifiedTree
+from draftwire_core.engine.drafters.probing import NO_PROBES
+from draftwire_core.engine.engine.sequence import Sequence
+from draftwire_core.engine.engine.step_result import RejectedDraft
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.kv.recurrent_states import LaneState
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.sampling.log_probs import LogProbs, log_probs
+from draftwire_core.engine.tree.token_tree import Node
 
 
 class AskedRows(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from speculative_engine.kernels.library import LIBRARY, available_kernels, is_built, kernels_in_use
+from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, is_built, kernels_in_use
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.kernels.kv_rows import KV_TYPES, elements
-from speculative_engine.kernels.library import LANES, library, loaded
-from speculative_engine.kernels.structs import Attention
+from draftwire_core.engine.kernels.kv_rows import KV_TYPES, elements
+from draftwire_core.engine.kernels.library import LANES, library, loaded
+from draftwire_core.engine.kernels.structs import Attention
 
 _QUERIES = 16
 """Queries per tile in the compiled code."""

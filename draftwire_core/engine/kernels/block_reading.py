@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 import torch
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.library import loaded
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.library import loaded
 
 BlockReading = Literal["side by side", "in order"]
 """Ways of reading groups of outputs; the first one is the default."""

@@ -1,7 +1,7 @@
 """Builds the compiled library from `csrc`, for installations, wheels, images, checkouts and tests alike.
 
-Needs only the standard library, so that `hatch_build.py` can load this file where nothing else is installed. In a
-checkout, `python -m speculative_engine.kernels.build` rebuilds the library after a change of its sources.
+Needs only the standard library, so that `services/hatch_build.py` can load this file where nothing else is installed.
+In a checkout, `python -m draftwire_core.engine.kernels.build` rebuilds the library after a change of its sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 KERNELS = Path(__file__).parent
 SOURCES = KERNELS / "csrc"
-LIBRARY = KERNELS / "libspeculative_engine.so"
+LIBRARY = KERNELS / "libdraftwire_engine.so"
 FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 LINKED = ("-lm", "-pthread")
 COMPILE_SECONDS = 600

@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import nn
 
-from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import WEIGHT_TYPES, Gemm
+from draftwire_core.engine.kernels.library import gemm_kind, loaded
+from draftwire_core.engine.kernels.structs import WEIGHT_TYPES, Gemm
 
 
 class CompiledProduct(nn.Module):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import empty_in_huge_pages
-from speculative_engine.kernels.library import library
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages
+from draftwire_core.engine.kernels.library import library
 
 TILE = 16
 """Outputs per tile of a packed weight, and pairs of inputs per tile (`csrc/products/tiles.h`)."""

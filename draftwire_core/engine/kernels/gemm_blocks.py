@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import empty_in_huge_pages
-from speculative_engine.kernels.library import library, loaded
-from speculative_engine.kernels.structs import WEIGHT_TYPES
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages
+from draftwire_core.engine.kernels.library import library, loaded
+from draftwire_core.engine.kernels.structs import WEIGHT_TYPES
 
 BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
 """The types of weights in blocks."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import in_huge_pages
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.huge_pages import in_huge_pages
 
 _GROUP = 16
 """Outputs per group of a packed weight; the last group is padded with zeros."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import in_huge_pages
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.huge_pages import in_huge_pages
 
 BLOCK = 32
 """Inputs of a row that share a unit; a group of a weight consists of whole blocks."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE
-from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE
+from draftwire_core.engine.kernels.huge_pages import in_huge_pages
+from draftwire_core.engine.kernels.library import BF16_PRODUCTS, gemm_kind
 
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:

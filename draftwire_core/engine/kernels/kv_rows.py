@@ -12,8 +12,8 @@ import ctypes
 
 import torch
 
-from speculative_engine.kernels.library import BF16, library, loaded
-from speculative_engine.kernels.structs import KvRows
+from draftwire_core.engine.kernels.library import BF16, library, loaded
+from draftwire_core.engine.kernels.structs import KvRows
 
 BLOCK = 32
 """Elements per scale."""

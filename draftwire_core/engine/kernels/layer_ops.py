@@ -10,9 +10,9 @@ import ctypes
 
 import torch
 
-from speculative_engine.kernels.kv_rows import KV_TYPES, elements
-from speculative_engine.kernels.library import BF16, loaded
-from speculative_engine.kernels.structs import GATES, Angles, Rope
+from draftwire_core.engine.kernels.kv_rows import KV_TYPES, elements
+from draftwire_core.engine.kernels.library import BF16, loaded
+from draftwire_core.engine.kernels.structs import GATES, Angles, Rope
 
 
 def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype | None = None) -> torch.Tensor:

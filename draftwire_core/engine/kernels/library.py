@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from speculative_engine.kernels import build
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
+from draftwire_core.engine.kernels import build
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
 
 LIBRARY = build.LIBRARY
 LANES = 16
@@ -171,5 +171,5 @@ def _check(compiled: ctypes.CDLL) -> None:
 def _mismatch(how: str) -> str:
     return (
         f"the compiled library {LIBRARY.name} {how}; rebuild it: in a checkout by `make setup` or "
-        "`python -m speculative_engine.kernels.build`, otherwise by reinstalling draftwire-services"
+        "`python -m draftwire_core.engine.kernels.build`, otherwise by reinstalling draftwire-services"
     )

@@ -11,10 +11,10 @@ import ctypes
 
 import torch
 
-from speculative_engine.kernels.library import BF16, LANES, library, loaded
-from speculative_engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
-from speculative_engine.kernels.structs import DECAYS, Recurrence
-from speculative_engine.kernels.torch_recurrence import by_row, run_in_torch
+from draftwire_core.engine.kernels.library import BF16, LANES, library, loaded
+from draftwire_core.engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.structs import DECAYS, Recurrence
+from draftwire_core.engine.kernels.torch_recurrence import by_row, run_in_torch
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from speculative_engine.kernels.recurrence_shape import (
+from draftwire_core.engine.kernels.recurrence_shape import (
     OUT,
     SOURCE,
     LayerMemory,

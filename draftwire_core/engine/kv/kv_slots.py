@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from speculative_engine.kernels.kv_rows import BLOCK, STORED, as_float16, stored_width, write_rows
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.kv.recurrent_states import RecurrentStates
+from draftwire_core.engine.kernels.kv_rows import BLOCK, STORED, as_float16, stored_width, write_rows
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.kv.recurrent_states import RecurrentStates
 
 PADDING_SLOT = 0
 """A slot that belongs to no sequence; padded keys point at it and are masked."""

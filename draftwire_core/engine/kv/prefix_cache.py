@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.kv.recurrent_states import SequenceState
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.kv.recurrent_states import SequenceState
 
 
 class _Stretch:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.kv.prefix_cache import Prefix, PrefixCache
-from speculative_engine.kv.recurrent_states import SequenceState
+from draftwire_core.engine.kv.kv_slots import SlotList
+from draftwire_core.engine.kv.prefix_cache import Prefix, PrefixCache
+from draftwire_core.engine.kv.recurrent_states import SequenceState
 
 
 class SharedPrefix:

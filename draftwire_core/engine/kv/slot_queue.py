@@ -22,8 +22,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from speculative_engine.kv.fair_shares import SOLE, ServedVerifier, max_min
-from speculative_engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.kv.fair_shares import SOLE, ServedVerifier, max_min
+from draftwire_core.engine.kv.kv_slots import SlotPool
 
 _GROWTH = 16
 """Fewest tokens that a sequence should gain before it may be preempted."""

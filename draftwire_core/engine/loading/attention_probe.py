@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from speculative_engine.model.attention.packed_attention import packed_attention
+from draftwire_core.engine.model.attention.packed_attention import packed_attention
 
 PROBE_NAME = "draftwire_probe"
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
 
 CONTEXTS = (100, 1500, 5000)
 ROWS = (2, 9, 17, 64, 65, 256)

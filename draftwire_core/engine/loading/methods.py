@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
-from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
-from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
-from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
-from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from draftwire_core.engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
+from draftwire_core.engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
+from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
+from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class Method(NamedTuple):

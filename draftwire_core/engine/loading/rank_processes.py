@@ -15,11 +15,11 @@ from typing import Protocol
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
-from speculative_engine.model.ranks.split_check import SplitError, check_devices
-from speculative_engine.model.reading.read_model import check_model_splits
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
+from draftwire_core.engine.model.ranks.split_check import SplitError, check_devices
+from draftwire_core.engine.model.reading.read_model import check_model_splits
 
 _START_SECONDS = 300.0
 _STOP_SECONDS = 5.0

@@ -15,8 +15,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from speculative_engine.kernels.kv_rows import as_float16, rounded, widened
-from speculative_engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.kernels.kv_rows import as_float16, rounded, widened
+from draftwire_core.engine.kv.kv_dtype import KvDtype
 
 Round = Callable[[torch.Tensor], torch.Tensor]
 

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.checkpoint.abandonment import LoadAbandonedError, stop_if_abandoned
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
-from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
-from speculative_engine.loading.company_test import same_in_company, slots_for
-from speculative_engine.loading.likely_cause import indexer_of, likely_cause
-from speculative_engine.loading.rounded_attention import rounded_name
-from speculative_engine.loading.shortened_model import shortened
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.model.recurrent.recurrent_layers import recurrent_layers
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.checkpoint.abandonment import LoadAbandonedError, stop_if_abandoned
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.kv.kv_slots import KvDtypeError, SlotPool
+from draftwire_core.engine.loading.attention_probe import PROBE_NAME, noted_calls
+from draftwire_core.engine.loading.company_test import same_in_company, slots_for
+from draftwire_core.engine.loading.likely_cause import indexer_of, likely_cause
+from draftwire_core.engine.loading.rounded_attention import rounded_name
+from draftwire_core.engine.loading.shortened_model import shortened
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.model.recurrent.recurrent_layers import recurrent_layers
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 __all__ = ["SelfTestReport", "UnsupportedModelError", "check_reproducible", "run_self_test"]
 

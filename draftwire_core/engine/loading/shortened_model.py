@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from speculative_engine.model.attention.absolute_positions import counts_tokens
-from speculative_engine.model.attention.packed_attention import CHUNKED
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.attention.absolute_positions import counts_tokens
+from draftwire_core.engine.model.attention.packed_attention import CHUNKED
+from draftwire_core.engine.model.packed_model import PackedModel
 
 _CHUNK = 8
 _FLOOR = 4

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.checkpoint.model_load_error import ModelMemoryError
-from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotPool
-from speculative_engine.model.device_memory import memory, return_unused
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT, SlotPool
+from draftwire_core.engine.model.device_memory import memory, return_unused
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
 
 _MOST_KEYS = 1 << 16
 """Keys that the largest step of the trial sees at most."""

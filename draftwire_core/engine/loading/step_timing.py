@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
 
 MOST_TIMED_ROWS = 128
 """Rows of the largest pass that is timed by default."""

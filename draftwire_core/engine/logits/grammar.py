@@ -11,10 +11,16 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_blocks, schema_levels
-from speculative_engine.logits.schema.enforceable_schema import dropped, enforceable, named
-from speculative_engine.logits.schema.fault import fault_of
-from speculative_engine.logits.schema.refusals import SchemaError
+from draftwire_core.engine.logits.grammar_depth import (
+    MOST_LEVELS,
+    gbnf_levels,
+    lark_levels,
+    schema_blocks,
+    schema_levels,
+)
+from draftwire_core.engine.logits.schema.enforceable_schema import dropped, enforceable, named
+from draftwire_core.engine.logits.schema.fault import fault_of
+from draftwire_core.engine.logits.schema.refusals import SchemaError
 
 _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 """An escape of GBNF, whose groups have the digits of a code point."""

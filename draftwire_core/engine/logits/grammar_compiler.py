@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
-from speculative_engine.logits.deep_stack import run_deep
-from speculative_engine.logits.grammar import Grammar, GrammarError
-from speculative_engine.logits.grammar_form import GrammarForm
-from speculative_engine.logits.grammar_library import allows_any, compile_form, first_mask, tokenizer_with_end
-from speculative_engine.logits.grammar_trial import GrammarTrial
-from speculative_engine.logits.grammar_trial_process import TRIAL_STACK
-from speculative_engine.text.token_table import TokenTable
-from speculative_engine.text.vocabulary import VocabularyError
+from draftwire_core.engine.logits.deep_stack import run_deep
+from draftwire_core.engine.logits.grammar import Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_form import GrammarForm
+from draftwire_core.engine.logits.grammar_library import allows_any, compile_form, first_mask, tokenizer_with_end
+from draftwire_core.engine.logits.grammar_trial import GrammarTrial
+from draftwire_core.engine.logits.grammar_trial_process import TRIAL_STACK
+from draftwire_core.engine.text.token_table import TokenTable
+from draftwire_core.engine.text.vocabulary import VocabularyError
 
 _KEPT = 32
 _KEPT_TEXT = 1024 * 1024

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from speculative_engine.logits.longest_path import longest_path
+from draftwire_core.engine.logits.longest_path import longest_path
 
 MOST_LEVELS = 2000
 """Longest allowed chain of references and nesting. A level takes the library at most 6 KiB of stack (`deep_stack`)."""

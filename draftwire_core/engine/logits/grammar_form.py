@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from llguidance import LLMatcher
 
-from speculative_engine.device_copy import to_device
-from speculative_engine.logits.grammar_library import allows_any
-from speculative_engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.logits.grammar_library import allows_any
+from draftwire_core.engine.logits.logit_editor import TreeRows
 
 _WORTH_A_THREAD = 1e-3
 """Seconds of mask computation below which waking another thread costs a busy machine more than it saves."""

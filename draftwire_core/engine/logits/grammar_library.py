@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from speculative_engine.logits.grammar import Grammar, GrammarError
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits.grammar import Grammar, GrammarError
+from draftwire_core.engine.text.token_table import TokenTable
 
 _NO_TOKEN = "NoExtensionBias"
 """The library's name for a form under which no first token is possible."""

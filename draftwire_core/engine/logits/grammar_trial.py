@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from speculative_engine.logits import grammar_trial_process
-from speculative_engine.logits.grammar import Grammar, GrammarError
-from speculative_engine.logits.grammar_trial_process import receive, send
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits import grammar_trial_process
+from draftwire_core.engine.logits.grammar import Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_trial_process import receive, send
+from draftwire_core.engine.text.token_table import TokenTable
 
 log = logging.getLogger(__name__)
 

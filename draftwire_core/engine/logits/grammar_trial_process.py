@@ -20,10 +20,10 @@ from pathlib import Path
 
 from llguidance import LLTokenizer
 
-from speculative_engine.logits.deep_stack import run_deep
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits.deep_stack import run_deep
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
+from draftwire_core.engine.text.token_table import TokenTable
 
 TRIAL_STACK = 64 * 1024 * 1024
 """Bytes of stack for compiling a form in this process; the service uses more, see `grammar_compiler`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from speculative_engine.logits.logit_editor import LogitEditor
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.logits.logit_editor import LogitEditor
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 class OutputForm(LogitEditor, Protocol):

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device_together
-from speculative_engine.logits.logit_changes import LogitChanges
-from speculative_engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.device_copy import to_device_together
+from draftwire_core.engine.logits.logit_changes import LogitChanges
+from draftwire_core.engine.logits.logit_editor import TreeRows
 
 _LARGEST = 1e30
 """Largest absolute value of a penalised logit, which stays finite when divided by any temperature."""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device
-from speculative_engine.logits.logit_changes import LogitChanges
-from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
-from speculative_engine.logits.penalties import Penalties
+from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.logits.logit_changes import LogitChanges
+from draftwire_core.engine.logits.logit_editor import LogitEditor, TreeRows
+from draftwire_core.engine.logits.penalties import Penalties
 
 
 class ConstantEditor:

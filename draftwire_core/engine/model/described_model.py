@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.attention.rotary_factors import settle_factors
-from speculative_engine.model.backends.backend import Backend, StepRunner
-from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
-from speculative_engine.model.model_facts import block_types, dtype_name, eos_token_ids, parameter_count
-from speculative_engine.model.reading.context_length import context_of
-from speculative_engine.model.weight_names import Weights
-from speculative_engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.attention.rotary_factors import settle_factors
+from draftwire_core.engine.model.backends.backend import Backend, StepRunner
+from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
+from draftwire_core.engine.model.model_facts import block_types, dtype_name, eos_token_ids, parameter_count
+from draftwire_core.engine.model.reading.context_length import context_of
+from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 
 class DescribedModel:

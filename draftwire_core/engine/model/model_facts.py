@@ -7,9 +7,9 @@ from collections import Counter
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from speculative_engine.model.linear.half_weight import HalfWeight
-from speculative_engine.model.linear.linear_weight import StoredLinear
-from speculative_engine.model.linear.stored_embedding import StoredEmbedding
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
 
 
 def parameter_count(model: PreTrainedModel) -> int:

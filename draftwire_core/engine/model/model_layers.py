@@ -9,13 +9,13 @@ from typing import cast
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.attention.packed_attention import current_pass, packed_context
-from speculative_engine.model.features.taps import TapReading
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.layers.compiled_pass import CompiledPass
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.rows import Rows
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.attention.packed_attention import current_pass, packed_context
+from draftwire_core.engine.model.features.taps import TapReading
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.rows import Rows
 
 
 class ModelLayers:

@@ -24,20 +24,20 @@ import numpy as np
 import torch
 import transformers
 
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.build import source_hash
-from speculative_engine.kernels.gemm import CompiledGemm
-from speculative_engine.kernels.library import BF16_PRODUCTS
-from speculative_engine.model.attention.rotary_angles import RotaryAngles
-from speculative_engine.model.layers.fused_layer import FusedLayer
-from speculative_engine.model.layers.layer_fusion import runs_compiled
-from speculative_engine.model.linear.block_linear import BlockLinear
-from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.coupled_sampler import top_candidates
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels.build import source_hash
+from draftwire_core.engine.kernels.gemm import CompiledGemm
+from draftwire_core.engine.kernels.library import BF16_PRODUCTS
+from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer
+from draftwire_core.engine.model.layers.layer_fusion import runs_compiled
+from draftwire_core.engine.model.linear.block_linear import BlockLinear
+from draftwire_core.engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.coupled_sampler import top_candidates
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _SEED = 20261123
 _PROMPT = 24

@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from speculative_engine.device_copy import to_device
-from speculative_engine.kernels.attention import SlotLanes
-from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList
-from speculative_engine.kv.recurrent_states import LaneState
-from speculative_engine.model.features.taps import Tap
+from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.kernels.attention import SlotLanes
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT, SlotList
+from draftwire_core.engine.kv.recurrent_states import LaneState
+from draftwire_core.engine.model.features.taps import Tap
 
 KEY_BLOCK = 128
 """Positions of a block of keys. Attention sums by blocks, so that every matrix product has the same inner size."""

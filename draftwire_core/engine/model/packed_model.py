@@ -10,30 +10,30 @@ from typing import get_args
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.model_load_error import ModelMemoryError
-from speculative_engine.device_copy import HostCopy
-from speculative_engine.field_error import FieldError
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.attention.absolute_positions import give_positions
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
-from speculative_engine.model.backends.backend import Needs
-from speculative_engine.model.backends.choose_backend import choose_backend
-from speculative_engine.model.described_model import DescribedModel
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.model_facts import query_group_size
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
-from speculative_engine.model.reading.read_model import UnsupportedModelError, read_model, usable_device
-from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
-from speculative_engine.model.rows import Rows
-from speculative_engine.model.shallow_model import check_layers, first_layers
-from speculative_engine.model.weak_call import weak_call
-from speculative_engine.model.weight_names import TargetWeights, Weights
-from speculative_engine.sampling.kernel_sampler import sampler_of
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.attention.absolute_positions import give_positions
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
+from draftwire_core.engine.model.backends.backend import Needs
+from draftwire_core.engine.model.backends.choose_backend import choose_backend
+from draftwire_core.engine.model.described_model import DescribedModel
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.model_facts import query_group_size
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
+from draftwire_core.engine.model.reading.read_model import UnsupportedModelError, read_model, usable_device
+from draftwire_core.engine.model.recurrent.recurrent_layers import use_packed_mixers
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.model.shallow_model import check_layers, first_layers
+from draftwire_core.engine.model.weak_call import weak_call
+from draftwire_core.engine.model.weight_names import TargetWeights, Weights
+from draftwire_core.engine.sampling.kernel_sampler import sampler_of
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 __all__ = ["ModelLoadError", "PackedModel", "UnsupportedModelError"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from speculative_engine.model.packed_batch import Lane, PackedBatch
+from draftwire_core.engine.model.packed_batch import Lane, PackedBatch
 
 _HEAD = 4
 _LANE = 5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from speculative_engine.checkpoint.model_load_error import ModelMemoryError
-from speculative_engine.model.host_memory import free_memory
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.model.host_memory import free_memory
+from draftwire_core.engine.model.packed_model import PackedModel
 
 SETTING = "--kv-slots"
 """The setting of a model that a service loads."""

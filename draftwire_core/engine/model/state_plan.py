@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from speculative_engine.kernels.recurrence_shape import PassItems
-from speculative_engine.kv.recurrent_states import RecurrentStates, SequenceState, State
-from speculative_engine.model.packed_batch import Lane, PackedBatch
+from draftwire_core.engine.kernels.recurrence_shape import PassItems
+from draftwire_core.engine.kv.recurrent_states import RecurrentStates, SequenceState, State
+from draftwire_core.engine.model.packed_batch import Lane, PackedBatch
 
 _NONE = -1
 

@@ -7,8 +7,8 @@ import hashlib
 import torch
 from torch.distributed.tensor import DTensor
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.model.file_pages import let_go
+from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.model.file_pages import let_go
 
 _SAMPLES = 256
 """Weights sampled from each tensor; further training changes nearly all of them."""

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 _CONFIDENCE_EDGES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _CLASSES = len(_CONFIDENCE_EDGES) + 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from speculative_engine.planning.running_mean import RunningMean
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.planning.running_mean import RunningMean
+from draftwire_core.engine.tree.proposal import Proposal
 
 _WEIGHT = 0.2
 """Weight of a new measurement in the running means: a drafter's pace changes with its other verifiers' load, within a

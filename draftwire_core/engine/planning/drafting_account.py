@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speculative_engine.planning.running_mean import OUTLIER, RunningMean
+from draftwire_core.engine.planning.running_mean import OUTLIER, RunningMean
 
 ALLOWANCE = 0.01
 """Share of the time that may go to trials of drafters that save nothing. Useless drafters may slow requests down by 3 %

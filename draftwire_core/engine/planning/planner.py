@@ -20,11 +20,11 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
-from speculative_engine.planning.pace import PLAIN_SHARE, Pace, PaceLimit
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from draftwire_core.engine.planning.pace import PLAIN_SHARE, Pace, PaceLimit
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 _LEAST_PROBABILITY = 1e-3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.step_cost import StepCost
 
 CREDIT_WORTH = 0.8
 """Nodes whose chance of being on the target's path is below this over the credit are not drafted. With a higher bar a

@@ -10,7 +10,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
-from speculative_engine.planning.running_mean import RunningMean
+from draftwire_core.engine.planning.running_mean import RunningMean
 
 _WEIGHT = 0.1
 """Weight of a step in the running means."""

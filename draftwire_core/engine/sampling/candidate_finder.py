@@ -8,12 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device
-from speculative_engine.sampling.coupled_sampler import top_candidates
-from speculative_engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
-from speculative_engine.sampling.kernel_sampler import KernelSampler, sampler_of
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.step_draws import numbers_on_device
+from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.sampling.coupled_sampler import top_candidates
+from draftwire_core.engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler, sampler_of
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.step_draws import numbers_on_device
 
 Find = Callable[[Tensor, SamplingBatch, int], CandidateDraw]
 """Finds the best tokens of rows: logits [rows, V], their parameters on the same device, how many."""

@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from speculative_engine.kernels.library import BF16, library, loaded
-from speculative_engine.kernels.structs import Filters, Sample
-from speculative_engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.kernels.library import BF16, library, loaded
+from draftwire_core.engine.kernels.structs import Filters, Sample
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 
 
 def fits(logits: Tensor) -> bool:

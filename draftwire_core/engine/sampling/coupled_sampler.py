@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.compiled_sampler import best_tokens, fits
-from speculative_engine.sampling.gumbel import (
+from draftwire_core.engine.sampling.compiled_sampler import best_tokens, fits
+from draftwire_core.engine.sampling.gumbel import (
     NOISE_BLOCK,
     block_first_arrivals,
     gumbel_after,
@@ -23,9 +23,9 @@ from speculative_engine.sampling.gumbel import (
     gumbel_of_waits,
     winners_and_waits,
 )
-from speculative_engine.sampling.kept_range import KeptRange, kept_range
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.token_filters import MASS_BITS, block_logits, block_tops, columns, total_mass
+from draftwire_core.engine.sampling.kept_range import KeptRange, kept_range
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.token_filters import MASS_BITS, block_logits, block_tops, columns, total_mass
 
 __all__ = ["Candidates", "Sampled", "SamplingBatch", "sample", "top_candidates"]
 

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of, top_candidates
-from speculative_engine.sampling.gumbel import (
+from draftwire_core.engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of, top_candidates
+from draftwire_core.engine.sampling.gumbel import (
     NOISE_BLOCK,
     block_first_arrivals,
     gumbel_of_arrivals,
     gumbel_of_waits,
     winners_and_waits,
 )
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.token_filters import block_logits, block_tops
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.token_filters import block_logits, block_tops
 
 _OPENED = 64
 """Number of blocks of a row whose tokens are scored."""

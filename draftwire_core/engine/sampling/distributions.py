@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.kept_range import kept_range
-from speculative_engine.sampling.philox import DOMAIN_DRAW, uniforms
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.token_filters import block_tops
-from speculative_engine.tree.token_tree import DraftDistribution
+from draftwire_core.engine.sampling.kept_range import kept_range
+from draftwire_core.engine.sampling.philox import DOMAIN_DRAW, uniforms
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.token_filters import block_tops
+from draftwire_core.engine.tree.token_tree import DraftDistribution
 
 
 def scaled_logits(logits: Tensor, batch: SamplingBatch) -> Tensor:

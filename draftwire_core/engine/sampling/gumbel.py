@@ -28,7 +28,7 @@ in the last float64 bit then differ in about one float32 value in 2^29. docs/cou
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.philox import MASK, philox4x32
+from draftwire_core.engine.sampling.philox import MASK, philox4x32
 
 NOISE_BLOCK = 64
 """Token ids of a block, which share one maximum of the noise."""

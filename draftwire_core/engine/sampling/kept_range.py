@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.token_filters import (
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.token_filters import (
     BINS,
     BINS_PER_UNIT,
     columns,

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import PLAIN_NUMBERS, StepDraws
-from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import PLAIN_NUMBERS, StepDraws
+from draftwire_core.engine.triton_trial import KernelsUnusableError, kernels_tried
 
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
@@ -32,9 +32,9 @@ class KernelSampler:
     def __init__(self) -> None:
         """Raises KernelsUnusableError without Triton."""
         try:
-            from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
-            from speculative_engine.sampling.triton_kernels.filters import least_kept
-            from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
+            from draftwire_core.engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+            from draftwire_core.engine.sampling.triton_kernels.filters import least_kept
+            from draftwire_core.engine.sampling.triton_kernels.rank import rank_rows, rank_slices
         except ImportError as error:
             raise KernelsUnusableError(f"Triton cannot be imported: {error}") from error
         self._best_of_slices, self._follow_best = best_of_slices, follow_best

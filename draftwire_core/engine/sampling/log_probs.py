@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.coupled_sampler import top_candidates
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.coupled_sampler import top_candidates
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0.0)
 

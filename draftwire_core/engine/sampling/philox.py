@@ -1,7 +1,7 @@
 """Philox-4x32-10, the counter-based random function of Random123, in torch's integer arithmetic.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The published
-known-answer vectors are in tests/speculative_engine/sampling/test_philox.py.
+known-answer vectors are in tests/draftwire_core/engine/sampling/test_philox.py.
 
 `uniforms` and the functions after it give a request's other random numbers, with which drafters draw tokens and the
 rejection rule accepts them. All are Philox words with the counter (index, position, 0, domain), in domains that the

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device_together
-from speculative_engine.field_error import FieldError
-from speculative_engine.sampling.gumbel import MAX_POSITION
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.device_copy import to_device_together
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.sampling.gumbel import MAX_POSITION
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 FLOAT32_MAX = 3.0e38
 _NOTHING = torch.empty(0, dtype=torch.float32)

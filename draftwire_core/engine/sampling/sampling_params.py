@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.field_error import FieldError
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy, as in vLLM: logits 1e-4 apart are then 10 units of noise apart, and float32
@@ -30,7 +30,7 @@ class SamplingMessage(Protocol):
     @property
     def typical_p(self) -> float: ...
 
-    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
+    def HasField(self, field_name: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SamplingParams:
     """The parameters that determine, with the prompt and the target's weights, every token of a request.
 
     The filters apply in the order temperature, top_k, top_p, min_p, typical_p; see
-    `speculative_engine.sampling.token_filters` and `speculative_engine.sampling.kept_range`.
+    `draftwire_core.engine.sampling.token_filters` and `draftwire_core.engine.sampling.kept_range`.
     """
 
     temperature: float = 1.0

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device
-from speculative_engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 
 ROW, SEED, POSITION, TEMPERATURE, TOKEN, PARENT, TOP_K, TOP_P, MIN_P = range(9)
 """The numbers of a draw: the row of logits to draw from, -1 for none; seed and position, the bits of unsigned ones; the

@@ -15,8 +15,8 @@ exponentials differ in their last bits.
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.gumbel import NOISE_BLOCK
-from speculative_engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.gumbel import NOISE_BLOCK
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 
 MASS_BITS = 42
 """exp(s - max s) counts in units of 2^-42; 2^20 tokens of full mass still fit an int64."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculative_engine.text.call_spelling import HERMES, LFM, CallSpelling
-from speculative_engine.text.marker import MARKER
-from speculative_engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
+from draftwire_core.engine.text.call_spelling import HERMES, LFM, CallSpelling
+from draftwire_core.engine.text.marker import MARKER
+from draftwire_core.engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
 
 _DESCRIPTION = "Answers the trial"
 _TEXT, _RULE, _RESULT = "Text of the trial.", "Rule of the trial.", "Result of the trial."

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from speculative_engine.text.call_spelling import ArgumentStyle, CallSpelling
-from speculative_engine.text.marker import MARKER
+from draftwire_core.engine.text.call_spelling import ArgumentStyle, CallSpelling
+from draftwire_core.engine.text.marker import MARKER
 
 NAMES = ("trial_tool", "trial_other")
 """The tools that the trial calls: the first alone, then both."""

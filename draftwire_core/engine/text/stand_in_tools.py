@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from speculative_engine.text.chat_format import ChatFormat
+from draftwire_core.engine.text.chat_format import ChatFormat
 
 Message = Mapping[str, Any]
 

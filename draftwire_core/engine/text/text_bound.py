@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from speculative_engine.text.vocabulary import BYTE_ALPHABET
+from draftwire_core.engine.text.vocabulary import BYTE_ALPHABET
 
 _CHARACTER_BYTES = 4
 """Largest size of a character in UTF-8, which a token for an unknown character may stand for."""

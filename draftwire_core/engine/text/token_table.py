@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer as Backend
 
-from speculative_engine.text.vocabulary import spelling_of
+from draftwire_core.engine.text.vocabulary import spelling_of
 
 
 @dataclass(frozen=True)

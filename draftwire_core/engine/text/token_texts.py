@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Backend
 
-from speculative_engine.text.vocabulary import VocabularyError, spelling_of
+from draftwire_core.engine.text.vocabulary import VocabularyError, spelling_of
 
 
 class TokenText(NamedTuple):

@@ -12,18 +12,18 @@ from typing import Any
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.text.chat_format import ChatFormat, find_chat_format
-from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
-from speculative_engine.text.infill import Infill, find_infill
-from speculative_engine.text.stand_in_tools import with_tools
-from speculative_engine.text.text_bound import bytes_per_token
-from speculative_engine.text.token_table import TokenTable
-from speculative_engine.text.token_texts import TokenTexts
-from speculative_engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files
-from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
-from speculative_engine.text.vocabulary import Vocabulary, VocabularyError
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.text.chat_format import ChatFormat, find_chat_format
+from draftwire_core.engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
+from draftwire_core.engine.text.infill import Infill, find_infill
+from draftwire_core.engine.text.stand_in_tools import with_tools
+from draftwire_core.engine.text.text_bound import bytes_per_token
+from draftwire_core.engine.text.token_table import TokenTable
+from draftwire_core.engine.text.token_texts import TokenTexts
+from draftwire_core.engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files
+from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
 
@@ -57,7 +57,9 @@ class Tokenizer:
         """Loads a tokenizer from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source, model=False)
         if checkpoint.gguf is not None:
-            from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
+            from draftwire_core.engine.checkpoint.gguf_file import (
+                GgufFile,  # needs the package gguf, which others do not
+            )
 
             return cls(GgufFile.open(checkpoint.gguf).tokenizer())
         what = f"tokenizer of {checkpoint.name}"

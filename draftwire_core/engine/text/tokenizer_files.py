@@ -7,7 +7,7 @@ import binascii
 import importlib.util
 from pathlib import Path
 
-from speculative_engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 TOKENIZER = "tokenizer.json"
 _OTHERS = ("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model")

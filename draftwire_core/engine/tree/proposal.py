@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculative_engine.tree.token_tree import MOST_TOKENS, DraftDistribution, Draws, Node, NodeState, TokenTree
+from draftwire_core.engine.tree.token_tree import MOST_TOKENS, DraftDistribution, Draws, Node, NodeState, TokenTree
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import Self
 
 import grpc
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, failed_precondition, invalid_field
-from service_runtime.process.address import Address
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.security.caller import Caller
-from service_runtime.security.roles import Role
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.runtime.errors import ServiceError, failed_precondition, invalid_field
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.security.caller import Caller
+from draftwire_core.runtime.security.roles import Role
 
 _ANY_LABELS = "*."
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, invalid_field
-from service_runtime.process.address import peer_address
+from draftwire_core.runtime.errors import ServiceError, invalid_field
+from draftwire_core.runtime.process.address import peer_address
 
 _LOCAL_SCHEME = "local:"
 _MAX_LENGTH = 1024

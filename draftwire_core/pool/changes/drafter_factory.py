@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from drafter_pool.announcing.drafter_fields import is_local, read_service_address
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink
-from drafter_pool.drafter.service_drafter import Connect, ServiceDrafter
-from drafter_pool.standing.clocks import DrafterClocks
-from drafter_pool.standing.standings import DrafterStandings
 from draftwire.v1.model_info_pb2 import PeerInfo
+from draftwire_core.pool.announcing.drafter_fields import is_local, read_service_address
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink
+from draftwire_core.pool.drafter.service_drafter import Connect, ServiceDrafter
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterStandings
 
 
 class LocalDrafterFactory(Protocol):

@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
-from drafter_pool.announcing.drafter_fields import is_local, read_name, read_service_address
-from drafter_pool.announcing.heartbeats import Heartbeats
-from drafter_pool.announcing.leases import Leases
-from drafter_pool.changes.drafter_factory import DrafterFactory
-from drafter_pool.changes.pool_operations import PoolOperations
-from drafter_pool.changes.rollouts import Rollouts
-from drafter_pool.changes.swap import empty
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.pool_watch import PoolWatch
-from drafter_pool.routing.roster import Roster, check_address
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import not_found
-from service_runtime.process.address import place_of
-from service_runtime.process.logs import get_logger
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.security.caller import Caller
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
+from draftwire_core.pool.announcing.drafter_fields import is_local, read_name, read_service_address
+from draftwire_core.pool.announcing.heartbeats import Heartbeats
+from draftwire_core.pool.announcing.leases import Leases
+from draftwire_core.pool.changes.drafter_factory import DrafterFactory
+from draftwire_core.pool.changes.pool_operations import PoolOperations
+from draftwire_core.pool.changes.rollouts import Rollouts
+from draftwire_core.pool.changes.swap import empty
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.pool.routing.pool_watch import PoolWatch
+from draftwire_core.pool.routing.roster import Roster, check_address
+from draftwire_core.runtime.errors import not_found
+from draftwire_core.runtime.process.address import place_of
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.security.caller import Caller
 
 log = get_logger(__name__)
 

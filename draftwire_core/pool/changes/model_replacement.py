@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from drafter_pool.changes.drafter_factory import DrafterFactory
-from drafter_pool.changes.pool_operations import PoolOperations, What
-from drafter_pool.changes.rollouts import Rollouts
-from drafter_pool.changes.swap import move_all
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.pool_watch import PoolWatch
-from drafter_pool.routing.roster import Roster
-from service_runtime.errors import ServiceError
-from service_runtime.process.logs import get_logger
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.pool.changes.drafter_factory import DrafterFactory
+from draftwire_core.pool.changes.pool_operations import PoolOperations, What
+from draftwire_core.pool.changes.rollouts import Rollouts
+from draftwire_core.pool.changes.swap import move_all
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.pool.routing.pool_watch import PoolWatch
+from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 log = get_logger(__name__)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from drafter_pool.changes import swap
-from drafter_pool.changes.membership import Membership
-from drafter_pool.changes.model_replacement import replacement_of
-from drafter_pool.changes.pool_operations import PoolOperations
-from drafter_pool.changes.rollouts import PROMOTED, DrafterRollout, Rollouts, check_share
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.roster import Roster
 from draftwire._types.quoting import quoted
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.drafter_pool_service_pb2 import Rollout
-from service_runtime.errors import ServiceError, invalid_field
-from service_runtime.process.logs import get_logger
+from draftwire_core.pool.changes import swap
+from draftwire_core.pool.changes.membership import Membership
+from draftwire_core.pool.changes.model_replacement import replacement_of
+from draftwire_core.pool.changes.pool_operations import PoolOperations
+from draftwire_core.pool.changes.rollouts import PROMOTED, DrafterRollout, Rollouts, check_share
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.runtime.errors import ServiceError, invalid_field
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, failed_precondition, invalid_field, shutting_down
-from service_runtime.process.logs import get_logger
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.errors import ServiceError, failed_precondition, invalid_field, shutting_down
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 log = get_logger(__name__)
 

@@ -7,19 +7,19 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from drafter_pool.changes.acceptance_comparison import SAMPLE_STEPS, Sample, significantly_worse, welch_t
-from drafter_pool.changes.pool_operations import busy
-from drafter_pool.changes.swap import move, move_all
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.source import drafter_of
-from drafter_pool.routing.drafted_request import DraftedRequest
-from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.roster import Roster
 from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutSide, RolloutState
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import invalid_field, not_found
-from service_runtime.process.logs import get_logger
-from speculative_engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.pool.changes.acceptance_comparison import SAMPLE_STEPS, Sample, significantly_worse, welch_t
+from draftwire_core.pool.changes.pool_operations import busy
+from draftwire_core.pool.changes.swap import move, move_all
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.source import drafter_of
+from draftwire_core.pool.routing.drafted_request import DraftedRequest
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.runtime.errors import invalid_field, not_found
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -6,11 +6,11 @@ import asyncio
 import enum
 from collections import Counter
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.routing.drafted_request import DraftedRequest
-from drafter_pool.routing.drafting import Drafting
-from service_runtime.errors import ServiceError
-from service_runtime.process.logs import get_logger
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.routing.drafted_request import DraftedRequest
+from draftwire_core.pool.routing.drafting import Drafting
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

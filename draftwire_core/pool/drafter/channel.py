@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from drafter_pool.drafter.drafter_stream import DraftCall
-from drafter_pool.drafter.service_drafter import Connect
 from draftwire._calls.channel import AsyncChannels
 from draftwire._calls.error_messages import KINDS, connection_words, wrong_service
 from draftwire._messages.health import PROBE_SECONDS, check_request, health_check
 from draftwire._messages.methods import DRAFT
-from service_runtime.errors import invalid_field
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.grpc_stream import open_call
-from service_runtime.rpc.handshake import shown
-from service_runtime.rpc.message_stream import StreamBroken
-from service_runtime.rpc.stream_meter import StreamMeter
+from draftwire_core.pool.drafter.drafter_stream import DraftCall
+from draftwire_core.pool.drafter.service_drafter import Connect
+from draftwire_core.runtime.errors import invalid_field
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.grpc_stream import open_call
+from draftwire_core.runtime.rpc.handshake import shown
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc.stream_meter import StreamMeter
 
 log = get_logger(__name__)
 

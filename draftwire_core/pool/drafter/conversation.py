@@ -8,18 +8,6 @@ from collections.abc import Sequence
 
 from google.rpc import status_pb2
 
-from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stream import DraftCall, DrafterStream
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.opening import DrafterOpening
-from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.standing.clocks import DrafterClocks
-from drafter_pool.standing.drafter_stats import LONGEST_STEP_SECONDS, plausible
-from drafter_pool.standing.flood_limit import FloodLimit
-from drafter_pool.standing.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_service_pb2 import (
     CloseSequences,
     DraftRequest,
@@ -33,12 +21,24 @@ from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire.v1.verdict_pb2 import VerdictBatch
-from service_runtime.errors import ServiceError, not_found
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.drafter import draft_messages
+from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.opening import DrafterOpening
+from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.drafter_stats import LONGEST_STEP_SECONDS, plausible
+from draftwire_core.pool.standing.flood_limit import FloodLimit
+from draftwire_core.pool.standing.standings import DrafterStanding, replaced_too_soon
+from draftwire_core.runtime.errors import ServiceError, not_found
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 log = get_logger(__name__)
 

@@ -9,19 +9,19 @@ import grpc
 import torch
 from google.rpc import status_pb2
 
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verdict_pb2 import HiddenState
-from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.rpc.handshake import printable
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
-from speculative_engine.tree.token_tree import DraftDistribution
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal, ProposalError, ProposalFault
+from draftwire_core.engine.tree.token_tree import DraftDistribution
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.runtime.errors import ServiceError, failed_precondition
+from draftwire_core.runtime.rpc.handshake import printable
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000

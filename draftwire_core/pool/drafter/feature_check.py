@@ -8,11 +8,11 @@ from typing import Protocol
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.rpc.handshake import shown
-from speculative_engine.engine.feature_streams import FeatureKind
-from speculative_engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
-from speculative_engine.model.features.feature_map import FeatureShape
+from draftwire_core.engine.engine.feature_streams import FeatureKind
+from draftwire_core.engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
+from draftwire_core.engine.model.features.feature_map import FeatureShape
+from draftwire_core.runtime.errors import ServiceError, failed_precondition
+from draftwire_core.runtime.rpc.handshake import shown
 
 _MOST_LAYERS = 16
 _WIDEST = 4

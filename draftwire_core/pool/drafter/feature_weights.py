@@ -10,7 +10,7 @@ import grpc
 from draftwire._calls.channel import AsyncChannels
 from draftwire._messages.methods import GET_FEATURE_WEIGHTS
 from draftwire.v1.features_pb2 import GetFeatureWeightsRequest
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 FetchWeights = Callable[[str, str, int], Awaitable[bytearray]]
 """Fetches weights: from an address, those with a SHA-256 (hex), so many bytes. Raises StreamBroken."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from drafter_pool.drafter.draft_messages import hidden_state
 from draftwire.v1.verdict_pb2 import VerdictBatch
-from speculative_engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.pool.drafter.draft_messages import hidden_state
 
 _MOST_SENT = 64
 """Maximum number of committed lengths whose sending times are kept."""

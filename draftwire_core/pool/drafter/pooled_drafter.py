@@ -11,19 +11,19 @@ from typing import ClassVar, Protocol, cast
 import grpc
 from google.rpc import status_pb2
 
-from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.source import new_source
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.standing.drafter_stats import DrafterStats, DraftingSpeed
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.drafter import draft_messages
+from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.source import new_source
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.standing.drafter_stats import DrafterStats, DraftingSpeed
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.runtime.errors import ServiceError, failed_precondition
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 
 class DrafterEvents(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from speculative_engine.tree.proposal import Proposal, ProposalError
+from draftwire_core.engine.tree.proposal import Proposal, ProposalError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,24 +8,26 @@ from contextlib import AbstractAsyncContextManager
 
 import grpc
 
-from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.conversation import DrafterConversation, TooManyFaults
-from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stream import DraftCall, shake_hands
-from drafter_pool.drafter.feature_intake import FeatureIntake
-from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink
-from drafter_pool.drafter.source import new_source
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.standing.clocks import DrafterClocks
-from drafter_pool.standing.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
-from service_runtime.errors import ServiceError
-from service_runtime.process.engine_thread import TooManyCommands
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.backoff import Backoff
-from service_runtime.rpc.handshake import (
+from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
+from draftwire_core.engine.tree.proposal import ProposalError
+from draftwire_core.pool.drafter import draft_messages
+from draftwire_core.pool.drafter.conversation import DrafterConversation, TooManyFaults
+from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.drafter_stream import DraftCall, shake_hands
+from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink
+from draftwire_core.pool.drafter.source import new_source
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterStanding, replaced_too_soon
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.engine_thread import TooManyCommands
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_FEATURES,
     CAPABILITY_HIDDEN_STATES,
@@ -33,10 +35,8 @@ from service_runtime.rpc.handshake import (
     printable,
     shown,
 )
-from service_runtime.rpc.message_stream import StreamBroken
-from service_runtime.rpc.stream_writer import OutboxFull
-from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
-from speculative_engine.tree.proposal import ProposalError
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc.stream_writer import OutboxFull
 
 log = get_logger(__name__)
 

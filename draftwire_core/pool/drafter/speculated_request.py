@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from service_runtime.observability.span import Span
-from speculative_engine.acceptance.acceptance import Acceptance
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.acceptance.acceptance import Acceptance
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.runtime.observability.span import Span
 
 
 class SpeculationOrder(Protocol):

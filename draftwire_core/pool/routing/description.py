@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.source import RESERVED, drafter_of
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
-from service_runtime.duration import duration
-from speculative_engine.planning.planner import Planner
+from draftwire_core.engine.planning.planner import Planner
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.source import RESERVED, drafter_of
+from draftwire_core.runtime.duration import duration
 
 
 def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | None) -> DrafterMessage:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
 
 _EXPLORE = 0.05
 """Share of the choices that go to a drafter other than the best."""

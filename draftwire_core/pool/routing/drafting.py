@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink
-from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.routing.drafted_request import DraftedRequest
-from drafter_pool.routing.drafter_choice import DrafterChoice
-from drafter_pool.routing.roster import Roster
+from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.routing.drafted_request import DraftedRequest
+from draftwire_core.pool.routing.drafter_choice import DrafterChoice
+from draftwire_core.pool.routing.roster import Roster
 
 
 class Fallback(enum.Enum):

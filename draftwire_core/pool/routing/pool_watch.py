@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from service_runtime.errors import shutting_down
+from draftwire_core.runtime.errors import shutting_down
 
 
 class PoolWatch:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink
-from drafter_pool.drafter.source import RESERVED
-from drafter_pool.routing.description import describe
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError, at_capacity, invalid_field, not_found
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink
+from draftwire_core.pool.drafter.source import RESERVED
+from draftwire_core.pool.routing.description import describe
+from draftwire_core.runtime.errors import ServiceError, at_capacity, invalid_field, not_found
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 _GOODBYE_SECONDS = 2.0
 _FORGET_SECONDS = 2.0

@@ -10,7 +10,7 @@ import grpc
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 
 _SLACK = 1024
 """Extra messages allowed: unsolicited ones, such as a model replacement, and ones of kinds unknown here."""

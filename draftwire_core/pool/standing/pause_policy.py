@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from speculative_engine.planning.drafting_account import DraftingAccount
-from speculative_engine.planning.running_mean import RunningMean
+from draftwire_core.engine.planning.drafting_account import DraftingAccount
+from draftwire_core.engine.planning.running_mean import RunningMean
 
 _FOR_EACH = 8
 """Nodes requested per node that a step verifies of a sequence: the verified ones, their alternatives and successors."""

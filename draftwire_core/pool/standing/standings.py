@@ -9,14 +9,14 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from drafter_pool.standing.circuit_breaker import CircuitBreaker
-from drafter_pool.standing.clocks import DrafterClocks
-from drafter_pool.standing.drafter_stats import DraftingSpeed
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.errors import ServiceError
-from service_runtime.process.address import place_of
+from draftwire_core.pool.standing.circuit_breaker import CircuitBreaker
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.drafter_stats import DraftingSpeed
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.address import place_of
 
 REPLACEMENT_SECONDS = 5.0
 """Minimum time between two models at an address; an earlier replacement is a fault."""

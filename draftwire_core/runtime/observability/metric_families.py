@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 
-from service_runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.histogram import Histogram
 
 PREFIX = "draftwire:"
 """Prefix of every metric's name, like vLLM's `vllm:`."""

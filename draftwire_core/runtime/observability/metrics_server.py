@@ -13,9 +13,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service_runtime.process.address import Address
-from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from draftwire.v1.step_times_pb2 import StepTimes
-from service_runtime.duration import duration, seconds_of
+from draftwire_core.runtime.duration import duration, seconds_of
 
 _NO_PARTS = ("steps", "event_loop", "cpu_around_forward")
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from draftwire._program.trace_export import TraceExport, TracingUnavailable
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
-from service_runtime.process.logs import get_logger
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.rank_settings import RankSettings
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.rank_settings import RankSettings
+from draftwire_core.runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 

@@ -14,9 +14,9 @@ import uvloop
 
 from draftwire._program.variables import unknown_variables
 from draftwire.version import __version__
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import ProcessSettings, ServiceSettings
-from service_runtime.process.startup_error import StartupError, lack_of_memory
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.settings import ProcessSettings, ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError, lack_of_memory
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 from pydantic import Field, PrivateAttr, model_validator
 
 from draftwire._program.flag_parser import program_name
-from service_runtime.process.settings import ServiceSettings, load_settings
+from draftwire_core.runtime.process.settings import ServiceSettings, load_settings
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"
 """Variable that torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""

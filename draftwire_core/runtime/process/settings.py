@@ -14,9 +14,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
 
 from draftwire._program.trace_export import check_endpoint
-from service_runtime.process.address import ListenAddress, PeerAddress
-from service_runtime.process.flags import Flags, flag_of
-from service_runtime.process.tls_settings import check_tls_settings
+from draftwire_core.runtime.process.address import ListenAddress, PeerAddress
+from draftwire_core.runtime.process.flags import Flags, flag_of
+from draftwire_core.runtime.process.tls_settings import check_tls_settings
 
 ENV_PREFIX = "DRAFTWIRE_"
 

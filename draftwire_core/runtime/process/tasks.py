@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TypeVar
 
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.startup_error import startup_errors
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import startup_errors
 
 Part = TypeVar("Part")
 ResultT = TypeVar("ResultT")

@@ -8,9 +8,9 @@ from draftwire._auth.pem import read_authorities
 from draftwire._auth.security import Security
 from draftwire._auth.tls import PUBLIC, Tls
 from draftwire._types.address import is_loopback_host
-from service_runtime.process.address import Address
-from service_runtime.process.flags import flag_of
-from service_runtime.process.startup_error import StartupError, named_flags
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.process.flags import flag_of
+from draftwire_core.runtime.process.startup_error import StartupError, named_flags
 
 
 class TlsSettings(Protocol):

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from service_runtime.errors import ServiceError, abort_call
-from service_runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
-from service_runtime.rpc.stream_meter import StreamMeter
+from draftwire_core.runtime.errors import ServiceError, abort_call
+from draftwire_core.runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
+from draftwire_core.runtime.rpc.stream_meter import StreamMeter
 
 if TYPE_CHECKING:
     _Call = grpc.aio.StreamStreamCall[Any, Any]

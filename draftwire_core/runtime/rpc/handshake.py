@@ -8,7 +8,7 @@ from draftwire._types.quoting import shortened
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.version import __version__
-from service_runtime.errors import failed_precondition
+from draftwire_core.runtime.errors import failed_precondition
 
 PROTOCOL_REVISION = 1
 """Newest protocol revision that this build speaks."""

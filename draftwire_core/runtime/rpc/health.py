@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpc_health.v1 import health, health_pb2
 
-from service_runtime.errors import shutting_down
+from draftwire_core.runtime.errors import shutting_down
 
 if TYPE_CHECKING:
     import grpc

@@ -6,7 +6,7 @@ import time
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 
 _LATE_SECONDS = 1.0
 """Delay of a timer that shows that the process was held up, so incoming messages may be unread."""

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.interceptors import is_client_gone, service_error
-from service_runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.interceptors import is_client_gone, service_error
+from draftwire_core.runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
 
 SendT = TypeVar("SendT")
 RecvT = TypeVar("RecvT")

@@ -13,17 +13,17 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import (
+from draftwire_core.runtime.errors import (
     ServiceError,
     abort_call,
     internal,
     message_too_large,
     shutting_down,
 )
-from service_runtime.process.logs import get_logger, log_context
-from service_runtime.rpc.message_stream import ClientGone
-from service_runtime.security.accepted_tokens import AcceptedTokens
-from service_runtime.security.caller import Caller, set_caller
+from draftwire_core.runtime.process.logs import get_logger, log_context
+from draftwire_core.runtime.rpc.message_stream import ClientGone
+from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
+from draftwire_core.runtime.security.caller import Caller, set_caller
 
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]

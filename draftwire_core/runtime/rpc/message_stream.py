@@ -7,7 +7,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from service_runtime.errors import DOMAIN, ServiceError
+from draftwire_core.runtime.errors import DOMAIN, ServiceError
 
 SendT_contra = TypeVar("SendT_contra", contravariant=True)
 RecvT_co = TypeVar("RecvT_co", covariant=True)

@@ -1,9 +1,9 @@
 """Channels to other services, created from a service's settings."""
 
 from draftwire._calls.channel import AsyncChannels
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.tls_settings import peer_security
-from service_runtime.rpc.channel import client_options
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.tls_settings import peer_security
+from draftwire_core.runtime.rpc.channel import client_options
 
 
 def peer_channels(settings: ServiceSettings) -> AsyncChannels:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from service_runtime.errors import invalid_field
+from draftwire_core.runtime.errors import invalid_field
 
 HEADER = "x-request-id"
 """Metadata key under which a call may carry its request id."""

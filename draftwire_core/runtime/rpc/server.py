@@ -12,16 +12,16 @@ from grpc_reflection.v1alpha import reflection
 
 from draftwire._types.address import is_loopback_host
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
-from service_runtime.process.address import Address
-from service_runtime.process.heap import HeapTrimmer
-from service_runtime.process.logs import get_logger
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
-from service_runtime.rpc.channel import server_options
-from service_runtime.rpc.health import Health
-from service_runtime.rpc.interceptors import CallInterceptor
-from service_runtime.security.from_settings import accepted_tokens, server_tls
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.process.heap import HeapTrimmer
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.channel import server_options
+from draftwire_core.runtime.rpc.health import Health
+from draftwire_core.runtime.rpc.interceptors import CallInterceptor
+from draftwire_core.runtime.security.from_settings import accepted_tokens, server_tls
 
 log = get_logger(__name__)
 

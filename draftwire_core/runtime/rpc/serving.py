@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.logs import get_logger
-from service_runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.rpc.server import ServiceServer
 
 log = get_logger(__name__)
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from service_runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 
 SendT = TypeVar("SendT")
 

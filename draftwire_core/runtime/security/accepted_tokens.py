@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from draftwire._auth.bearer_token import checked_token
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import ServiceError
-from service_runtime.security.caller import Caller
-from service_runtime.security.roles import Role, roles_of
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.security.caller import Caller
+from draftwire_core.runtime.security.roles import Role, roles_of
 
 LEAST_TOKEN_LENGTH = 16
 """Least number of characters of a token; a shorter one could be guessed."""

@@ -4,8 +4,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from service_runtime.process.address import Address
-from service_runtime.security.roles import Role
+from draftwire_core.runtime.process.address import Address
+from draftwire_core.runtime.security.roles import Role
 
 
 @dataclass(frozen=True)

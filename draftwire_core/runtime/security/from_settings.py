@@ -1,11 +1,11 @@
 """Creates a server's TLS and accepted tokens from its settings; errors name the flag."""
 
 from draftwire._auth.pem import read_identity
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import named_flags
-from service_runtime.process.tls_settings import check_listen
-from service_runtime.security.accepted_tokens import AcceptedTokens
-from service_runtime.security.server_tls import ServerTls
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import named_flags
+from draftwire_core.runtime.process.tls_settings import check_listen
+from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
+from draftwire_core.runtime.security.server_tls import ServerTls
 
 
 def server_tls(settings: ServiceSettings) -> ServerTls | None:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import device_of
 from draftwire._program.installation import how_to_install
 from draftwire._program.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire.cli.progress import status
 from draftwire.cli.table import print_table
+from draftwire_core.training.cli.options import device_of
 
 if TYPE_CHECKING:
-    from speculative_engine.early_exit_calibration import EarlyExitCalibration
+    from draftwire_core.engine.early_exit_calibration import EarlyExitCalibration
 
 calibrate = typer.Typer(help="Measure which settings fit a model on this machine.", no_args_is_help=True)
 
@@ -83,11 +83,11 @@ def _measure(
 ) -> EarlyExitCalibration:
     # Imported when the command runs, because all other commands work without the serving libraries.
     try:
-        from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-        from speculative_engine.early_exit_calibration import calibrate_early_exit
-        from speculative_engine.kernels.cpu_threads import set_cpu_threads
-        from speculative_engine.model.packed_model import PackedModel
-        from speculative_engine.text.tokenizer import Tokenizer
+        from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+        from draftwire_core.engine.early_exit_calibration import calibrate_early_exit
+        from draftwire_core.engine.kernels.cpu_threads import set_cpu_threads
+        from draftwire_core.engine.model.packed_model import PackedModel
+        from draftwire_core.engine.text.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise Failure(
             f"calibration runs a model in this process and needs the serving libraries; {error.name} is "

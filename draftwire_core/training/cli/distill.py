@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import (
+from draftwire.cli.connection import Connection, connecting
+from draftwire.cli.failure import Failure
+from draftwire.cli.options import Json
+from draftwire_core.training.cli.options import (
     Draft,
     LearningRate,
     Seed,
@@ -18,10 +21,7 @@ from draft_training.cli.options import (
     check_training_installed,
     device_of,
 )
-from draft_training.frozen_target.order import Device
-from draftwire.cli.connection import Connection, connecting
-from draftwire.cli.failure import Failure
-from draftwire.cli.options import Json
+from draftwire_core.training.frozen_target.order import Device
 
 Divergences = Annotated[
     str,
@@ -75,15 +75,15 @@ def distill(
     check_training_installed()
     import torch
 
-    from draft_training.data.dataset import DatasetError
-    from draft_training.distillation.distiller import CollectionOptions, Distiller
-    from draft_training.distillation.divergence import DIVERGENCES
-    from draft_training.distillation.draft import Draft as DraftModel
-    from draft_training.distillation.trainer import TrainingOptions, TrainingStateError
-    from draft_training.teachers.local_teacher import LocalTeacher
-    from draft_training.teachers.teacher import Teacher
-    from draft_training.teachers.verifier_teacher import VerifierTeacher
-    from speculative_engine.model.packed_model import ModelLoadError
+    from draftwire_core.engine.model.packed_model import ModelLoadError
+    from draftwire_core.training.data.dataset import DatasetError
+    from draftwire_core.training.distillation.distiller import CollectionOptions, Distiller
+    from draftwire_core.training.distillation.divergence import DIVERGENCES
+    from draftwire_core.training.distillation.draft import Draft as DraftModel
+    from draftwire_core.training.distillation.trainer import TrainingOptions, TrainingStateError
+    from draftwire_core.training.teachers.local_teacher import LocalTeacher
+    from draftwire_core.training.teachers.teacher import Teacher
+    from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
 
     kind = next((each for each in DIVERGENCES if each == divergence), None)
     if kind is None:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import LearningRate, Threads, Top, check_training_installed, device_of
-from draft_training.frozen_target.order import Device
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
+from draftwire_core.training.cli.options import LearningRate, Threads, Top, check_training_installed, device_of
+from draftwire_core.training.frozen_target.order import Device
 
 
 @connecting
@@ -75,17 +75,17 @@ def refresh(
     check_training_installed()
     import torch
 
-    from draft_training.distillation.draft import Draft as DraftModel
-    from draft_training.distillation.trainer import TrainingOptions
-    from draft_training.refresh.draft_learner import DraftLearner
-    from draft_training.refresh.head_checkpoint import HeadCheckpoint, is_head
-    from draft_training.refresh.head_learner import HeadLearner
-    from draft_training.refresh.learner import Learner
-    from draft_training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
-    from draft_training.refresh.traffic_follower import TrafficFollower
-    from draft_training.refresh.trial import TrialOptions
-    from draft_training.teachers.verifier_teacher import VerifierTeacher
-    from speculative_engine.model.packed_model import ModelLoadError
+    from draftwire_core.engine.model.packed_model import ModelLoadError
+    from draftwire_core.training.distillation.draft import Draft as DraftModel
+    from draftwire_core.training.distillation.trainer import TrainingOptions
+    from draftwire_core.training.refresh.draft_learner import DraftLearner
+    from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint, is_head
+    from draftwire_core.training.refresh.head_learner import HeadLearner
+    from draftwire_core.training.refresh.learner import Learner
+    from draftwire_core.training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
+    from draftwire_core.training.refresh.traffic_follower import TrafficFollower
+    from draftwire_core.training.refresh.trial import TrialOptions
+    from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
 
     part = parse_share(share)
     os.nice(nice)

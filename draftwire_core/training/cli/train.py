@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from draft_training.cli.distill import distill
-from draft_training.cli.frozen_target import dflash, eagle3, medusa
-from draft_training.cli.refresh import refresh
+from draftwire_core.training.cli.distill import distill
+from draftwire_core.training.cli.frozen_target import dflash, eagle3, medusa
+from draftwire_core.training.cli.refresh import refresh
 
 train = typer.Typer(help="Train draft models, EAGLE-3 and DFlash drafters, and Medusa heads.", no_args_is_help=True)
 train.command()(dflash)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draft_training.data.example import Example
+from draftwire_core.training.data.example import Example
 
 
 @dataclass(frozen=True, slots=True)

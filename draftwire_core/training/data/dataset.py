@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from draft_training.data.example import Example
+from draftwire_core.training.data.example import Example
 
 _HEADER = struct.Struct("<4sIIIII")  # magic, tokens, first, positions, top, checksum of the arrays
 _MAGIC = b"dwx1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from draftwire._program.prompt_file import PromptEntry, read_prompt_file
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 
 def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[int]]:

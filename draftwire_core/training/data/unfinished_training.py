@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draft_training.data.texts import Windows
+from draftwire_core.training.data.texts import Windows
 
 _CHECKPOINT = "checkpoint.pt"
 _WARM_UP = 0.05

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 

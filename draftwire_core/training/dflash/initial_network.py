@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config
 
-from draft_training.dflash.root_attention import look_at_roots
-from draft_training.frozen_target.lent_weights import with_targets
-from draft_training.frozen_target.network_shape import layers_like, shallow_layers
-from draft_training.frozen_target.target_states import reading
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
-from speculative_engine.drafters.dflash.dflash_files import Dflash, dflash_model, feature_map
-from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
-from speculative_engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, dflash_model, feature_map
+from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
+from draftwire_core.engine.model.shallow_model import decoder_layers
+from draftwire_core.training.dflash.root_attention import look_at_roots
+from draftwire_core.training.frozen_target.lent_weights import with_targets
+from draftwire_core.training.frozen_target.network_shape import layers_like, shallow_layers
+from draftwire_core.training.frozen_target.target_states import reading
 
 _READ = 5
 """Layers of the target that are read, as in the paper (arXiv 2602.06036)."""

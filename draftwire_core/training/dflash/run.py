@@ -8,11 +8,11 @@ from operator import mul
 
 from transformers import AutoTokenizer
 
-from draft_training.dflash.initial_network import mask_token_of
-from draft_training.dflash.order import DflashOrder
-from draft_training.dflash.training import DflashTrainer, DflashTraining, decay_of
-from draft_training.frozen_target.order import Say
-from draft_training.frozen_target.preparation import Prepared, say_accuracy, train
+from draftwire_core.training.dflash.initial_network import mask_token_of
+from draftwire_core.training.dflash.order import DflashOrder
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining, decay_of
+from draftwire_core.training.frozen_target.order import Say
+from draftwire_core.training.frozen_target.preparation import Prepared, say_accuracy, train
 
 
 def run(order: DflashOrder, say: Say) -> list[float]:

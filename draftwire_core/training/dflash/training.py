@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.anchored_blocks import AnchoredBlocks
-from draft_training.dflash.initial_network import NetworkOptions, initial_network
-from draft_training.frozen_target.network_shape import most_frequent
-from draft_training.frozen_target.network_trainer import NetworkTrainer
-from draft_training.frozen_target.trainer import TrainingOptions
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
-from speculative_engine.drafters.dflash.dflash_files import Dflash, save_dflash
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, save_dflash
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
+from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network
+from draftwire_core.training.frozen_target.network_shape import most_frequent
+from draftwire_core.training.frozen_target.network_trainer import NetworkTrainer
+from draftwire_core.training.frozen_target.trainer import TrainingOptions
 
 _IGNORED = -100
 _SHOWN = 8

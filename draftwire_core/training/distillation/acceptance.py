@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draft_training.data.batch import make_batch
-from draft_training.data.example import Example
-from draft_training.distillation.divergence import draft_outcomes, target_outcomes
+from draftwire_core.training.data.batch import make_batch
+from draftwire_core.training.data.example import Example
+from draftwire_core.training.distillation.divergence import draft_outcomes, target_outcomes
 
 
 @dataclass(frozen=True, slots=True)

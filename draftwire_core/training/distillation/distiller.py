@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draft_training.data.dataset import Dataset
-from draft_training.data.prompts import read_prompts
-from draft_training.distillation.acceptance import Acceptance, measure
-from draft_training.distillation.draft import Draft
-from draft_training.distillation.trainer import Trainer, TrainingOptions
-from draft_training.teachers.teacher import Question, Teacher
-from speculative_engine.model.weights_fingerprint import weights_fingerprint
+from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
+from draftwire_core.training.data.dataset import Dataset
+from draftwire_core.training.data.prompts import read_prompts
+from draftwire_core.training.distillation.acceptance import Acceptance, measure
+from draftwire_core.training.distillation.draft import Draft
+from draftwire_core.training.distillation.trainer import Trainer, TrainingOptions
+from draftwire_core.training.teachers.teacher import Question, Teacher
 
 _TOGETHER = 16
 """Questions asked concurrently."""

@@ -13,9 +13,9 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.reading.model_to_train import model_to_train
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.model.reading.model_to_train import model_to_train
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 
 class Draft:

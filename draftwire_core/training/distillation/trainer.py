@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from draft_training.data.batch import make_batch
-from draft_training.data.example import Example
-from draft_training.distillation.divergence import Divergence, divergence, draft_outcomes, target_outcomes
+from draftwire_core.training.data.batch import make_batch
+from draftwire_core.training.data.example import Example
+from draftwire_core.training.distillation.divergence import Divergence, divergence, draft_outcomes, target_outcomes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from draft_training.frozen_target.order import DraftVocabulary, TrainingError, TrainingOrder
+from draftwire_core.training.frozen_target.order import DraftVocabulary, TrainingError, TrainingOrder
 
 
 @dataclass(frozen=True, slots=True)

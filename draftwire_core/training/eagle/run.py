@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from draft_training.eagle.order import EagleOrder
-from draft_training.eagle.training import EagleTrainer, EagleTraining
-from draft_training.frozen_target.order import Say
-from draft_training.frozen_target.preparation import Prepared, say_accuracy, train
+from draftwire_core.training.eagle.order import EagleOrder
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
+from draftwire_core.training.frozen_target.order import Say
+from draftwire_core.training.frozen_target.preparation import Prepared, say_accuracy, train
 
 
 def run(order: EagleOrder, say: Say) -> list[float]:

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.eagle.unrolled import Unrolled
-from draft_training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
-from draft_training.frozen_target.network_trainer import NetworkTrainer
-from draft_training.frozen_target.trainer import TrainingOptions
-from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
-from speculative_engine.drafters.eagle.eagle_files import Eagle, save_eagle
-from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
-from speculative_engine.drafters.features.draft_network import HEAD, DraftNetwork
+from draftwire_core.engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
+from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, save_eagle
+from draftwire_core.engine.drafters.eagle.eagle_model import eagle_model, feature_map
+from draftwire_core.engine.drafters.features.draft_network import HEAD, DraftNetwork
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.eagle.unrolled import Unrolled
+from draftwire_core.training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
+from draftwire_core.training.frozen_target.network_trainer import NetworkTrainer
+from draftwire_core.training.frozen_target.trainer import TrainingOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork
 
 
 def with_targets(network: DraftNetwork[ConfigT], base: PreTrainedModel) -> DraftNetwork[ConfigT]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
+from draftwire_core.training.data.texts import Windows
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 

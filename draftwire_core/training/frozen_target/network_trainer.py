@@ -7,10 +7,10 @@ from typing import Generic
 import torch
 from torch import nn
 
-from draft_training.frozen_target.lent_weights import with_targets
-from draft_training.frozen_target.target_states import reading
-from draft_training.frozen_target.trainer import FrozenTargetTrainer
-from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.training.frozen_target.lent_weights import with_targets
+from draftwire_core.training.frozen_target.target_states import reading
+from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer
 
 
 class NetworkTrainer(FrozenTargetTrainer, Generic[ConfigT]):

@@ -8,14 +8,14 @@ from typing import NamedTuple, TypeVar
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from draft_training.data.texts import Windows, read_texts, windows_of
-from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.frozen_target.order import Say, TrainingError, TrainingOrder
-from draft_training.frozen_target.trainer import FrozenTargetTrainer
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.reading.read_model import resolve_dtype
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.data.texts import Windows, read_texts, windows_of
+from draftwire_core.training.data.unfinished_training import CheckpointMismatch
+from draftwire_core.training.frozen_target.order import Say, TrainingError, TrainingOrder
+from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer
 
 _SLOTS = 32768
 _MOST_SHOWN = 200

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.model.shallow_model import decoder_layers
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.data.unfinished_training import UnfinishedTraining, identity_of, rate
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.data.unfinished_training import UnfinishedTraining, identity_of, rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from draft_training.frozen_target.order import TrainingOrder
+from draftwire_core.training.frozen_target.order import TrainingOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from draft_training.frozen_target.order import Say
-from draft_training.frozen_target.preparation import Prepared, train
-from draft_training.medusa.order import MedusaOrder
-from draft_training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.frozen_target.order import Say
+from draftwire_core.training.frozen_target.preparation import Prepared, train
+from draftwire_core.training.medusa.order import MedusaOrder
+from draftwire_core.training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining
 
 
 def run(order: MedusaOrder, say: Say) -> list[HeadAccuracy]:

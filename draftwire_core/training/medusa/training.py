@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
-from speculative_engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 
 _TOP = 5
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from draft_training.data.example import Example
-from draft_training.distillation.acceptance import measure
-from draft_training.distillation.draft import Draft
-from draft_training.distillation.trainer import Trainer, TrainingOptions
-from draft_training.teachers.verifier_teacher import VerifierTeacher
 from draftwire.errors import AtCapacityError
+from draftwire_core.training.data.example import Example
+from draftwire_core.training.distillation.acceptance import measure
+from draftwire_core.training.distillation.draft import Draft
+from draftwire_core.training.distillation.trainer import Trainer, TrainingOptions
+from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
 
 _TELL_EVERY = 50
 """Steps between two lines of progress."""

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.drafters.dflash.dflash_config import is_dflash
-from speculative_engine.drafters.dflash.dflash_files import Dflash, load_dflash
-from speculative_engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE, SPECULATORS_TYPE
-from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
-from speculative_engine.drafters.features.config_fields import read_fields
-from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.model.reading.model_to_train import model_to_train
-from speculative_engine.model.reading.read_model import resolve_dtype
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.drafters.dflash.dflash_config import is_dflash
+from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, load_dflash
+from draftwire_core.engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE, SPECULATORS_TYPE
+from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, load_eagle
+from draftwire_core.engine.drafters.features.config_fields import read_fields
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.model.reading.model_to_train import model_to_train
+from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 _AHEAD = 4
 """Steps of drafting that an EAGLE-3 drafter learns if its checkpoint does not say."""

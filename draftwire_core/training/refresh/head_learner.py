@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.training import DflashTrainer, DflashTraining, decay_of
-from draft_training.distillation.trainer import TrainingOptions
-from draft_training.eagle.training import EagleTrainer, EagleTraining
-from draft_training.refresh.head_checkpoint import HeadCheckpoint
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining, decay_of
+from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
+from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint
 
 _TELL_EVERY = 50
 """Steps between two lines of progress."""

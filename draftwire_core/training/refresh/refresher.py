@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
-from draft_training.refresh.learner import ExampleT, Learner
-from draft_training.refresh.replay_set import ReplaySet
-from draft_training.refresh.traffic_follower import TrafficFollower
-from draft_training.refresh.trial import TrialOptions, Verdict, try_out
-from draft_training.teachers.verifier_teacher import VerifierTeacher
 from draftwire import ServedRequest
+from draftwire_core.training.refresh.learner import ExampleT, Learner
+from draftwire_core.training.refresh.replay_set import ReplaySet
+from draftwire_core.training.refresh.traffic_follower import TrafficFollower
+from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
+from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
 
 _KEPT_VERSIONS = 3
 _RECENT = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic
 
-from draft_training.refresh.learner import ExampleT
+from draftwire_core.training.refresh.learner import ExampleT
 
 _HELD_OUT_EVERY = 5
 _LEAST_HELD_OUT = 8

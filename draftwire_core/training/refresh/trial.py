@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draft_training.refresh.traffic_follower import TrafficFollower
 from draftwire import Client, ServedRequest
 from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
+from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 
 _POLL_SECONDS = 0.5
 _LOAD_SECONDS = 300.0

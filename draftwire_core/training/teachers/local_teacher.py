@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draft_training.data.example import Example, example_of
-from draft_training.teachers.teacher import Question
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.scoring import Score, ScoreSpec
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.scoring import Score, ScoreSpec
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.data.example import Example, example_of
+from draftwire_core.training.teachers.teacher import Question
 
 _SLOTS = 32768
 _FREE_STEPS = StepCost([1, 256], [0.001, 0.001])

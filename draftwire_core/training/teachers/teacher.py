@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from draft_training.data.example import Example
+from draftwire_core.training.data.example import Example
 
 
 @dataclass(frozen=True, slots=True)

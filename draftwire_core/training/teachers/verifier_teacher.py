@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from draft_training.data.example import Example, example_of
-from draft_training.teachers.teacher import Question
 from draftwire import Client
+from draftwire_core.training.data.example import Example, example_of
+from draftwire_core.training.teachers.teacher import Question
 
 _CONCURRENCY = 8
 

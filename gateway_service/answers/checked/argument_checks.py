@@ -14,11 +14,11 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from gateway.answers.answer import Answer, Call
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.checked import argument_check_process
-from gateway.answers.tool import Tool
-from service_runtime.process.logs import get_logger
+from draftwire_core.runtime.process.logs import get_logger
+from gateway_service.answers.answer import Answer, Call
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.checked import argument_check_process
+from gateway_service.answers.tool import Tool
 
 log = get_logger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from draftwire import CallSpelling
-from gateway.answers.json_call import JsonValue
-from gateway.answers.spelled.expected_text import ExpectedText
-from gateway.answers.spelled.literal_arguments import LiteralArguments
-from gateway.answers.spelled.parameter_arguments import ParameterArguments
-from gateway.answers.text_until import WHITE_SPACE, end_of
+from gateway_service.answers.json_call import JsonValue
+from gateway_service.answers.spelled.expected_text import ExpectedText
+from gateway_service.answers.spelled.literal_arguments import LiteralArguments
+from gateway_service.answers.spelled.parameter_arguments import ParameterArguments
+from gateway_service.answers.text_until import WHITE_SPACE, end_of
 
 
 class CallArgumentsReader(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.answers.text_until import WHITE_SPACE, end_of
+from gateway_service.answers.text_until import WHITE_SPACE, end_of
 
 
 class ExpectedText:

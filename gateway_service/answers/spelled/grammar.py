@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from draftwire import CallSpelling
-from gateway.answers.lark_rules import LarkRules, literal
-from gateway.answers.spelled.argument_schema import (
+from gateway_service.answers.lark_rules import LarkRules, literal
+from gateway_service.answers.spelled.argument_schema import (
     alternatives,
     choices_of,
     is_closed,
@@ -17,9 +17,9 @@ from gateway.answers.spelled.argument_schema import (
     types_among,
     with_definitions,
 )
-from gateway.answers.spelled.literal_grammar import LiteralGrammar
-from gateway.answers.spelled.parser import split_begin
-from gateway.answers.tool import Tool
+from gateway_service.answers.spelled.literal_grammar import LiteralGrammar
+from gateway_service.answers.spelled.parser import split_begin
+from gateway_service.answers.tool import Tool
 
 _ID = "/[A-Za-z0-9_-]{1,40}/"
 _KEY = "/[A-Za-z0-9_.-]+/"

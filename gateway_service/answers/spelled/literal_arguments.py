@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from math import isfinite
 
-from gateway.answers.text_until import WHITE_SPACE, TextUntil, end_of
+from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, end_of
 
 _OPENING = {"(": "]", "[": "]", "{": "}"}
 _CLOSING, _MARKS = ")]}", "'\""

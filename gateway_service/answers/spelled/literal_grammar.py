@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwire import CallSpelling
-from gateway.answers.lark_rules import LarkRules, literal
-from gateway.answers.spelled.argument_schema import (
+from gateway_service.answers.lark_rules import LarkRules, literal
+from gateway_service.answers.spelled.argument_schema import (
     alternatives,
     choices_of,
     is_closed,
@@ -18,7 +18,7 @@ from gateway.answers.spelled.argument_schema import (
     types_among,
     with_definitions,
 )
-from gateway.answers.tool import Tool
+from gateway_service.answers.tool import Tool
 
 _KEY = "/[A-Za-z_][A-Za-z0-9_]*/"
 _PYTHON_STRING = r"""/'([^'\\\n]|\\[nrt'"\\])*'/"""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftwire import CallSpelling
-from gateway.answers.spelled.argument_schema import properties, types_of
-from gateway.answers.spelled.expected_text import ExpectedText, without_space
-from gateway.answers.spelled.marker import MARKER
-from gateway.answers.spelled.parameter_value import value_of
-from gateway.answers.spelled.text_until_tags import TextUntilTags
+from gateway_service.answers.spelled.argument_schema import properties, types_of
+from gateway_service.answers.spelled.expected_text import ExpectedText, without_space
+from gateway_service.answers.spelled.marker import MARKER
+from gateway_service.answers.spelled.parameter_value import value_of
+from gateway_service.answers.spelled.text_until_tags import TextUntilTags
 
 _TEXT = frozenset({"string"})
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from gateway.answers.spelled.argument_schema import type_of
-from gateway.answers.spelled.literal_arguments import LiteralArguments
+from gateway_service.answers.spelled.argument_schema import type_of
+from gateway_service.answers.spelled.literal_arguments import LiteralArguments
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gateway.answers.spelled.expected_text import ExpectedText, without_space
-from gateway.answers.text_until import TextUntil
+from gateway_service.answers.spelled.expected_text import ExpectedText, without_space
+from gateway_service.answers.text_until import TextUntil
 
 _BETWEEN = re.compile(r"(?<=[>\]])\s*(?=[<\[])")
 

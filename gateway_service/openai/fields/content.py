@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from draftwire._types.quoting import shortened
-from gateway.http.errors import UNSUPPORTED_PART
-from gateway.openai.fields.alternatives import IS_LIST, IS_TEXT, text_or_list
-from gateway.openai.fields.bounds import MOST_PARTS, at_most
+from gateway_service.http.errors import UNSUPPORTED_PART
+from gateway_service.openai.fields.alternatives import IS_LIST, IS_TEXT, text_or_list
+from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
 
 
 def text_alone(*kinds: str) -> Callable[[Any], Any]:

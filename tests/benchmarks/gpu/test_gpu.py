@@ -15,8 +15,8 @@ import torch
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, models, parts
 from benchmarks.gpu.models import described, grown
+from draftwire_core.engine.model.packed_model import PackedModel
 from models.inflate import Shape
-from speculative_engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 
 pytestmark = pytest.mark.processes

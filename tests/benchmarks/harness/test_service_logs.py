@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from benchmarks.harness.service_logs import unhandled
-from service_runtime.process.logs import configure_logs, get_logger
+from draftwire_core.runtime.process.logs import configure_logs, get_logger
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from benchmarks.harness.stand_ins.lying_drafter import LyingDrafter
 from benchmarks.harness.stand_ins.patient_planner import PatientPlanner
 from benchmarks.harness.stand_ins.stalled_drafter import StalledDrafter
-from speculative_engine.drafters.drafter import Drafter, DraftSpec
-from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
-from speculative_engine.planning.planner import Candidate
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec
+from draftwire_core.engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from draftwire_core.engine.planning.planner import Candidate
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
 
 SPEC = DraftSpec([1, 2, 3], SamplingParams(seed=1), max_tree_nodes=6, max_length=40)
 

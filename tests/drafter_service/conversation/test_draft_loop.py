@@ -8,11 +8,11 @@ import pytest
 
 from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport
 from drafter_service.conversation.opened_sequence import SequenceKey
-from service_runtime.errors import ServiceError
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.waiting import PATIENCE
 
 SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)

@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM
 import drafter_service.conversation.drafting_session as module
 from drafter_service.conversation import handshake
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.coupled_sampler import SamplingBatch, sample
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 from tests.harness.services.in_process_drafter import InProcessDrafter

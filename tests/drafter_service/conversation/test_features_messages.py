@@ -13,12 +13,12 @@ from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.features_pb2 import FeatureBatch, GetFeatureWeightsRequest, TokenFeatures
-from service_runtime.errors import ServiceError
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.rpc.handshake import CAPABILITY_FEATURES
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.models.eagle_checkpoints import write_eagle

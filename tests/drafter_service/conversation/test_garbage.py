@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verdict_pb2
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.drafter.verifier_side import PATIENCE, Request
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 from tests.harness.services.in_process_drafter import InProcessDrafter

@@ -9,9 +9,9 @@ from google.rpc import error_details_pb2
 
 from drafter_service.conversation import draft_loop
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, verdict_pb2
-from service_runtime.rpc import idle_watch
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc import idle_watch
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import Held
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 from tests.harness.services.in_process_drafter import InProcessDrafter

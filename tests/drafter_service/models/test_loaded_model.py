@@ -9,10 +9,10 @@ import torch
 from drafter_service.models.loaded_model import NoMemoryError, load_model
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.loading import slots_that_fit
-from speculative_engine.model.reading import read_model
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.loading import slots_that_fit
+from draftwire_core.engine.model.reading import read_model
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import change_tensors, write_eagle

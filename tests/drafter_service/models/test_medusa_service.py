@@ -17,12 +17,12 @@ from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.drafter_service_pb2 import ModelLoad, ModelLoadState
 from draftwire.v1.verdict_pb2 import HiddenState, VerdictBatch
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.startup_error import StartupError
-from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail
 from tests.harness.models.tiny_checkpoint import VOCABULARY, write_checkpoint
 

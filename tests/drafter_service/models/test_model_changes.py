@@ -16,8 +16,8 @@ from drafter_service.conversation import drafting_session
 from drafter_service.models import model_changes
 from drafter_service.models.loaded_model import NoMemoryError, load_model
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
 from tests.drafter_service.conftest import Held, Loader
 from tests.harness.drafter.model_loads import LOADING, PROMPT, SERVING, eventually, info, load, loaded
 from tests.harness.drafter.verifier_side import PATIENCE, VerifierSide, detail

@@ -19,11 +19,11 @@ from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
 from draftwire.v1.drafter_service_pb2 import LoadModelRequest
-from service_runtime.errors import ServiceError
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
-from service_runtime.rpc.server import ServiceServer
-from speculative_engine.checkpoint.abandonment import abandoned_by, stop_if_abandoned
+from draftwire_core.engine.checkpoint.abandonment import abandoned_by, stop_if_abandoned
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.server import ServiceServer
 from tests.drafter_service.conftest import Loader
 from tests.harness.drafter.model_loads import LOADING, PROMPT, SERVING, eventually, info, load, loaded
 from tests.harness.services.in_process_drafter import InProcessDrafter

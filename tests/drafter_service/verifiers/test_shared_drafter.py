@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1 import drafter_service_pb2 as pb
-from service_runtime.security.caller import Caller, set_caller
-from service_runtime.security.roles import Role
+from draftwire_core.runtime.security.caller import Caller, set_caller
+from draftwire_core.runtime.security.roles import Role
 from tests.harness.drafter.collected_metric import metric
 from tests.harness.drafter.model_loads import eventually
 from tests.harness.drafter.verifier_side import VerifierSide

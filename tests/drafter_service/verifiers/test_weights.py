@@ -4,7 +4,7 @@ import pytest
 
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import parse_weights
-from service_runtime.process.settings import load_settings
+from draftwire_core.runtime.process.settings import load_settings
 
 
 def test_names_are_of_tokens_and_hosts() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speculative_engine.device_block import DeviceBlock
+from draftwire_core.engine.device_block import DeviceBlock
 from tests.harness.engine.pretended_gpu import DEVICE, plain, pretended_gpu
 
 SECTIONS = {

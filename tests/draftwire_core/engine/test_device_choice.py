@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from speculative_engine import device_choice
-from speculative_engine.device_choice import Gpus, choose_device, device_here, gpus_of
+from draftwire_core.engine import device_choice
+from draftwire_core.engine.device_choice import Gpus, choose_device, device_here, gpus_of
 
 TWO = Gpus(("NVIDIA H200", "NVIDIA L4"))
 NONE = Gpus(problem="there is no NVIDIA driver here")
@@ -92,6 +92,6 @@ def test_gpus_are_looked_for_only_if_one_may_be_used(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.processes
 def test_as_a_program() -> None:
-    command = [sys.executable, "-m", "speculative_engine.device_choice"]
+    command = [sys.executable, "-m", "draftwire_core.engine.device_choice"]
     done = subprocess.run([*command, "cpu"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["cpu", "cpu"]

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from speculative_engine.device_copy import HostCopy, apart, copy_into, to_device, to_device_together, together
+from draftwire_core.engine.device_copy import HostCopy, apart, copy_into, to_device, to_device_together, together
 from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 
 HOSTS = [

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from speculative_engine import early_exit_calibration
-from speculative_engine.early_exit_calibration import EarlyExit, EarlyExitCalibration, calibrate_early_exit
-from speculative_engine.early_exit_calibration import expected_speedup as speedup
-from speculative_engine.field_error import FieldError
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine import early_exit_calibration
+from draftwire_core.engine.early_exit_calibration import EarlyExit, EarlyExitCalibration, calibrate_early_exit
+from draftwire_core.engine.early_exit_calibration import expected_speedup as speedup
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
 from tests.harness.engine.engines import packed, random_tokens, tiny_model
 
 STEP = StepCost([1, 64], [1.0, 1.0])

@@ -7,7 +7,7 @@ from tests.harness.imports_without import problem_without
 pytestmark = pytest.mark.slow
 
 ENGINE = """
-benchmarks.gpu.__main__ benchmarks.gpu.kernel_profile benchmarks.gpu.probe speculative_engine.in_process
+benchmarks.gpu.__main__ benchmarks.gpu.kernel_profile benchmarks.gpu.probe draftwire_core.engine.in_process
 """
 SERVICES = "verifier_service.service verifier_service.target drafter_service.service"
 OPTIONAL = "accelerate gguf psutil"

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.kv import prefix_cache
-from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList, SlotPool
-from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.kv.recurrent_states import SequenceState
-from speculative_engine.kv.shared_prefix import SharedPrefix
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.attention import packed_attention
-from speculative_engine.model.layers import cpu_layers
-from speculative_engine.model.linear.linear_weight import MakeLinear
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.kv import prefix_cache
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT, SlotList, SlotPool
+from draftwire_core.engine.kv.prefix_cache import PrefixCache
+from draftwire_core.engine.kv.recurrent_states import SequenceState
+from draftwire_core.engine.kv.shared_prefix import SharedPrefix
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.attention import packed_attention
+from draftwire_core.engine.model.layers import cpu_layers
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import Node
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

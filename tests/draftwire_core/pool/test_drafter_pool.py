@@ -6,14 +6,14 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.announcing import heartbeats
-from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.routing import roster
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from service_runtime.errors import ServiceError, at_capacity
+from draftwire_core.pool.announcing import heartbeats
+from draftwire_core.pool.changes import swap as drafter_swap
+from draftwire_core.pool.routing import roster
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError, at_capacity
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import fault
 from tests.harness.stand_ins.scripted_drafter import Stream, hello, right

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.rpc.server import ServiceServer
 from tests.harness.plain_channel import open_channel
 
 SERVICE = "draftwire.test.Probe"

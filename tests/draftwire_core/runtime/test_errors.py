@@ -7,7 +7,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from draftwire.v1 import error_reason_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime import errors
+from draftwire_core.runtime import errors
 
 
 def details(status: status_pb2.Status) -> dict[str, Message]:

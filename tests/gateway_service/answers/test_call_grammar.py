@@ -7,14 +7,14 @@ import pytest
 
 from draftwire import ChatFormat
 from draftwire._types.chat_format import read_chat_format
-from gateway.answers.answer import Answer, Call
-from gateway.answers.answer_form import AnswerForm
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.tool import Tool, ToolUse
-from gateway.http.errors import GatewayError
-from speculative_engine.logits.grammar import FormKind, Grammar
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.logits.grammar import FormKind, Grammar
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from gateway_service.answers.answer import Answer, Call
+from gateway_service.answers.answer_form import AnswerForm
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.tool import Tool, ToolUse
+from gateway_service.http.errors import GatewayError
 from tests.harness.models import call_spellings, chat_templates
 from tests.harness.models.chat_templates import target_with_template
 from verifier_service.reading.chat import chat_format_message

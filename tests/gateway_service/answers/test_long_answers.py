@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draftwire import CallSpelling, ChatFormat
-from gateway.answers.parsers import answer_parser
-from gateway.answers.part import Content, Part, Reasoning, joined
+from gateway_service.answers.parsers import answer_parser
+from gateway_service.answers.part import Content, Part, Reasoning, joined
 from tests.harness.engine.counted_work import instructions
 from tests.harness.models import call_spellings
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from draftwire import CallSpelling, ChatFormat, ToolCallFormat
-from gateway.answers.answer import Answer, Call
-from gateway.answers.parsers import answer_parser
-from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
+from gateway_service.answers.answer import Answer, Call
+from gateway_service.answers.parsers import answer_parser
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
 from tests.harness.models import call_spellings
 from tests.harness.models.call_spellings import spelled
 

@@ -1,6 +1,6 @@
 """The console as the gateway serves it."""
 
-from tests.gateway.conftest import OpenGateway
+from tests.gateway_service.conftest import OpenGateway
 
 
 async def test_the_page_is_served(open_gateway: OpenGateway) -> None:

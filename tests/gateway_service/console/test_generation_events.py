@@ -4,7 +4,7 @@ import grpc
 import httpx
 import pytest
 
-from tests.gateway.console.event_reader import read_events
+from tests.gateway_service.console.event_reader import read_events
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 from tests.harness.waiting import PATIENCE
 

@@ -6,7 +6,7 @@ import grpc
 import httpx
 import pytest
 
-from gateway.console.routes import STATIC
+from gateway_service.console.routes import STATIC
 from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 
 GENERATE = "/console/api/generate"

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from gateway.console import state_events
-from tests.gateway.console.event_reader import read_events
+from gateway_service.console import state_events
+from tests.gateway_service.console.event_reader import read_events
 from tests.harness.console_server import serve_console
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier

@@ -1,7 +1,7 @@
 """The drafter that each part of a text is attributed to."""
 
 from draftwire import Chunk
-from gateway.console.token_pieces import TokenPieces
+from gateway_service.console.token_pieces import TokenPieces
 
 
 def chunk(text: str, offsets: list[int], sources: list[str | None]) -> Chunk:

@@ -7,8 +7,8 @@ import httpx
 import openai
 import pytest
 
-from gateway.http.api_keys import ApiKeys, read_key_file
-from tests.gateway.conftest import OpenGateway
+from gateway_service.http.api_keys import ApiKeys, read_key_file
+from tests.gateway_service.conftest import OpenGateway
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE

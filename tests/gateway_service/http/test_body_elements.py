@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.http import body_elements
-from gateway.http.body_elements import TooManyElements, check_elements
+from gateway_service.http import body_elements
+from gateway_service.http.body_elements import TooManyElements, check_elements
 
 SPECIAL = st.text('a,[{]}\\"\n\u00e9', max_size=20)
 VALUES = st.recursive(

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import uvicorn
 
-from gateway.app import make_app
-from gateway.http.api_keys import ApiKeys
-from gateway.http.connection import HttpConnection
-from gateway.settings import GatewaySettings
+from gateway_service.app import make_app
+from gateway_service.http.api_keys import ApiKeys
+from gateway_service.http.connection import HttpConnection
+from gateway_service.settings import GatewaySettings
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.fake_verifier import PROMPT, expected_ids, text_of

@@ -7,7 +7,7 @@ import grpc
 import httpx
 import pytest
 
-from gateway.http.event_stream import NamedEvent, event
+from gateway_service.http.event_stream import NamedEvent, event
 from tests.harness.stand_ins.fake_verifier import rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from gateway.http.connection import bounded
+from gateway_service.http.connection import bounded
 from tests.harness.waiting import PATIENCE
 
 HEAD = "POST /first HTTP/1.1\r\nhost: localhost\r\n"

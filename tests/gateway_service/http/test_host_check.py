@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from gateway.http.host_check import allowed_hosts
-from tests.gateway.conftest import OpenGateway
+from gateway_service.http.host_check import allowed_hosts
+from tests.gateway_service.conftest import OpenGateway
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 ASKED = {"model": "any", "prompt": "x", "max_tokens": 1}

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from gateway.http.left_out import HEADER, VIOLATIONS
+from gateway_service.http.left_out import HEADER, VIOLATIONS
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
 from tests.harness.waiting import eventually
 

@@ -8,14 +8,14 @@ import httpx
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.http import json_body
-from gateway.openai import chat_message
-from gateway.openai.chat_request import ChatRequest
-from gateway.openai.completion_request import CompletionRequest
-from gateway.responses import request as responses_request
-from gateway.responses.request import ResponsesRequest
-from gateway.routes.tokens import DetokenizeRequest, TokenizeRequest
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.http import json_body
+from gateway_service.openai import chat_message
+from gateway_service.openai.chat_request import ChatRequest
+from gateway_service.openai.completion_request import CompletionRequest
+from gateway_service.responses import request as responses_request
+from gateway_service.responses.request import ResponsesRequest
+from gateway_service.routes.tokens import DetokenizeRequest, TokenizeRequest
 
 MANY = 200_000
 TURN = {"role": "user", "content": "a"}

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.gateway.conftest import OpenGateway
+from tests.gateway_service.conftest import OpenGateway
 from tests.harness.stand_ins.fake_verifier import PROMPT
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 

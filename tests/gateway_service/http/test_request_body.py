@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tests.gateway.conftest import JSON, OpenGateway
+from tests.gateway_service.conftest import JSON, OpenGateway
 from tests.harness.stand_ins.fake_verifier import PROMPT
 
 BODY = {"prompt": PROMPT, "max_tokens": 2}

@@ -1,6 +1,6 @@
 """The gateway's metrics are documented."""
 
-from gateway.observability.metrics import Metrics
+from gateway_service.observability.metrics import Metrics
 from tests.harness.deploy.metrics_document import documented
 
 

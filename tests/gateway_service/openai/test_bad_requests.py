@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from draftwire import __version__
-from tests.gateway.conftest import OpenGateway
+from tests.gateway_service.conftest import OpenGateway
 from tests.harness.stand_ins.fake_verifier import PROMPT, rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 

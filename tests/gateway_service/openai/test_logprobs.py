@@ -1,7 +1,7 @@
 """Log-probabilities of tokens that are parts of characters."""
 
 from draftwire import TokenLogProb, TokenLogProbs
-from gateway.openai.logprobs import chat_logprobs, completion_logprobs
+from gateway_service.openai.logprobs import chat_logprobs, completion_logprobs
 
 PARTS = [TokenLogProb(195, -0.5, "\ufffd", b"\xc3"), TokenLogProb(196, -1.5, "\ufffd", b"\xc4")]
 WHOLE = TokenLogProb(7, -2.5, "\ufffd", "\ufffd".encode())

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.openai.chat_request import ChatRequest
-from gateway.openai.other_fields import HARMLESS
+from gateway_service.openai.chat_request import ChatRequest
+from gateway_service.openai.other_fields import HARMLESS
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
 
 OPENAI_CHAT = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens

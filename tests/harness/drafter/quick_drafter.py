@@ -12,7 +12,7 @@ from typing import Any
 
 from drafter_service import process, service
 from drafter_service.models.loading import Loaded, load_drafter
-from speculative_engine.loading import step_timing
+from draftwire_core.engine.loading import step_timing
 
 
 def main() -> int:

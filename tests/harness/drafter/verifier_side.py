@@ -8,9 +8,9 @@ from typing import Any
 from google.rpc import error_details_pb2
 
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verdict_pb2
-from service_runtime.rpc.message_stream import MessageStream
-from speculative_engine.tree.proposal import Proposal, ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.tree.proposal import Proposal, ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 from tests.harness.waiting import PATIENCE
 
 Request = drafter_service_pb2.DraftRequest

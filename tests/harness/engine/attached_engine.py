@@ -1,7 +1,7 @@
 """An engine for drafters in its own thread."""
 
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
 
 
 class Attached(VerificationEngine):

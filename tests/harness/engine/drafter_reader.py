@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
 
 VOCABULARY = 1000
 

@@ -1,12 +1,12 @@
 """Engines whose drafter is an early exit of the target model."""
 
-from speculative_engine.drafters.early_exit import EarlyExitDrafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.early_exit import EarlyExitDrafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, random_tokens, specs_of
 
 PROMPTS = [random_tokens(27, seed=1), random_tokens(3, seed=2), random_tokens(45, seed=3), [7], random_tokens(12)]

@@ -11,19 +11,19 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import Sequence as EngineSequence
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import Sequence as EngineSequence
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.token_tree import Node
 
 VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)

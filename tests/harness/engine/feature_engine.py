@@ -6,11 +6,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.loading.methods import METHODS
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.loading.methods import METHODS
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of, tiny_model
 from tests.harness.models.eagle_training import SPECS

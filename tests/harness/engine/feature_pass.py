@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 def logits_of(model: PackedModel, tokens: Sequence[int], features: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Hashable, Mapping
 from typing import Protocol
 
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.proposal import Proposal
 
 
 class Working(Protocol):

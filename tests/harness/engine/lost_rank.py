@@ -11,8 +11,8 @@ import json
 import time
 from threading import Timer
 
-from speculative_engine.loading.rank_processes import RankProcesses
-from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
+from draftwire_core.engine.loading.rank_processes import RankProcesses
+from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
 
 _TIMEOUT_SECONDS = 3.0
 

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
 
 DEVICE = torch.device("cuda:0")
 _BACK, _THERE, _WAITS, _LAUNCHES = "copies back", "copies to the device", "waits", "launches"
@@ -235,7 +235,7 @@ class _Kernel:
 @contextmanager
 def pretended_gpu() -> Iterator[PretendedGpu]:
     """Within the context, `DEVICE` is a GPU."""
-    from speculative_engine.model.cuda import captured_steps
+    from draftwire_core.engine.model.cuda import captured_steps
 
     with pytest.MonkeyPatch.context() as patch, _Factories():
         patch.setattr(torch.cuda, "Event", _Event)
@@ -250,8 +250,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         patch.setattr(dist, "all_gather_into_tensor", _all_gather)
         if importlib.util.find_spec("triton"):
-            from speculative_engine.model.cuda import kernel_linear
-            from speculative_engine.model.cuda.kernels import (
+            from draftwire_core.engine.model.cuda import kernel_linear
+            from draftwire_core.engine.model.cuda.kernels import (
                 attention,
                 draft_tokens,
                 key_rows,
@@ -261,8 +261,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 rank_sum,
                 slot_moves,
             )
-            from speculative_engine.model.cuda.kernels.device_facts import MOST_SHARED
-            from speculative_engine.sampling.triton_kernels import draw, filters, rank
+            from draftwire_core.engine.model.cuda.kernels.device_facts import MOST_SHARED
+            from draftwire_core.engine.sampling.triton_kernels import draw, filters, rank
 
             for module in (attention, product):
                 patch.setattr(module, "processors", lambda _: 1)

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import torch
 
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 SLOTS = 400
 CPU = torch.device("cpu")

@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.loading import slots_that_fit
-from speculative_engine.loading.rank_processes import RankProcesses
-from speculative_engine.model.cuda import captured_steps
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.sharded_layers import keep_own_parts
-from speculative_engine.model.reading.read_model import read_model
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.loading import slots_that_fit
+from draftwire_core.engine.loading.rank_processes import RankProcesses
+from draftwire_core.engine.model.cuda import captured_steps
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.ranks.sharded_layers import keep_own_parts
+from draftwire_core.engine.model.reading.read_model import read_model
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.loading.rank_processes import RankProcesses
-from speculative_engine.model.cuda import kernel_linear
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.reading.read_model import read_model
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.loading.rank_processes import RankProcesses
+from draftwire_core.engine.model.cuda import kernel_linear
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.reading.read_model import read_model
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from speculative_engine.loading.rank_processes import RankProcesses
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.loading.rank_processes import RankProcesses
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 
 SLOTS = 600

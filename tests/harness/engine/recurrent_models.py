@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import SIZES, tiny_model
 
 _DELTA: dict[str, object] = {

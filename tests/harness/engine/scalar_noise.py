@@ -16,7 +16,7 @@ def scalar_philox(counter: list[int], key: list[int]) -> list[int]:
 
 
 def scalar_gumbel(seed: int, position: int, token: int) -> float:
-    """Computes the definition in the docstring of speculative_engine/sampling/gumbel.py."""
+    """Computes the definition in the docstring of draftwire_core/engine/sampling/gumbel.py."""
 
     def word(index: int, domain: int) -> int:
         return scalar_philox([index // 4, position, 0, domain], [seed % 2**32, seed >> 32])[index % 4]

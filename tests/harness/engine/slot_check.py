@@ -1,6 +1,6 @@
 """Checks that the slots of an engine add up."""
 
-from speculative_engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
 
 
 def check_slots(engine: VerificationEngine) -> None:

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.text.vocabulary import Vocabulary
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.text.vocabulary import Vocabulary
 from tests.harness.models.byte_tokenizers import backend
 
 KINDS = ("target", "draft", "fallback")

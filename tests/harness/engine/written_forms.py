@@ -6,9 +6,9 @@ import random
 
 from llguidance import LLMatcher, LLTokenizer
 
-from speculative_engine.logits.grammar import Grammar
-from speculative_engine.logits.grammar_library import allows_any, compile_form, tokenizer_with_end
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.logits.grammar import Grammar
+from draftwire_core.engine.logits.grammar_library import allows_any, compile_form, tokenizer_with_end
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 
 class Writer:

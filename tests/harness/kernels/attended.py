@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.attention import attend_slots
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")
 

@@ -15,10 +15,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from speculative_engine.sampling.kernel_sampler import OPTIONS, SLICE
-from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
-from speculative_engine.sampling.triton_kernels.filters import least_kept
-from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
+from draftwire_core.engine.sampling.kernel_sampler import OPTIONS, SLICE
+from draftwire_core.engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+from draftwire_core.engine.sampling.triton_kernels.filters import least_kept
+from draftwire_core.engine.sampling.triton_kernels.rank import rank_rows, rank_slices
 
 CAPABILITIES = (80, 90)
 DTYPES = ("bf16", "fp32")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.kernel_sampler import KernelSampler
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import NUMBERS, PLAIN_NUMBERS, StepDraws
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import NUMBERS, PLAIN_NUMBERS, StepDraws
 
 
 def numbers_of(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from speculative_engine.kernels import build
-from speculative_engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels import build
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
 from tests.harness.checkout import ROOT
 
 DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"

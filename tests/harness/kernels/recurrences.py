@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
-from speculative_engine.kernels.structs import DECAYS
+from draftwire_core.engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.structs import DECAYS
 from tests.harness.kernels.driver import RECURRENCE, encoded
 
 _HEADS = {"value_heads": 4, "key_heads": 2, "key_dim": 32, "value_dim": 80}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from speculative_engine.model.cuda import kernel_linear
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
+from draftwire_core.engine.model.cuda import kernel_linear
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config
 
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
-from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.models.random_network import LAYERS, config_of, every_second, set_randomly, write_config
 

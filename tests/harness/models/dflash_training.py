@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.training import DflashTrainer, DflashTraining
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
 
 
 def train_dflash(

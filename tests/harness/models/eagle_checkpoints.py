@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
-from speculative_engine.drafters.eagle.eagle_config import EagleConfig
-from speculative_engine.drafters.eagle.eagle_files import save_eagle
-from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
+from draftwire_core.engine.drafters.eagle.eagle_config import EagleConfig
+from draftwire_core.engine.drafters.eagle.eagle_files import save_eagle
+from draftwire_core.engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.models.random_network import LAYERS, config_of, every_second, set_randomly, write_config
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.eagle.training import EagleTrainer, EagleTraining
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, random_tokens, specs_of, tiny_model
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.training import DflashTrainer, DflashTraining
-from draft_training.eagle.training import EagleTrainer, EagleTraining
-from draft_training.medusa.training import MedusaTrainer, MedusaTraining
-from speculative_engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
+from draftwire_core.training.medusa.training import MedusaTrainer, MedusaTraining
 
 DOCUMENTS = [[3 + (7 * start + place) % 50 for place in range(40)] for start in range(12)]
 WINDOW = 32

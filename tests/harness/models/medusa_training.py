@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.medusa.training import MedusaTrainer, MedusaTraining
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.medusa.training import MedusaTrainer, MedusaTraining
 
 
 def train_heads(

@@ -17,10 +17,10 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.layers.fused_layer import FusedLayer
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.reading.text_part import without_timm
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.reading.text_part import without_timm
 from tests.harness.models.shrunken import randomised, shrunken_config
 
 FUSED, PARTLY, RUNS, REFUSED, NOT_TINY = "fused", "partly fused", "runs", "refused", "cannot be made tiny"

@@ -13,11 +13,11 @@ from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.drafter_service_pb2 import DrafterStatus, VerifierShare
-from service_runtime.observability.tracing import NO_TRACING, Tracing
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.rpc.in_process_stream import in_process_call
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
 from tests.harness.drafter.verifier_side import VerifierSide
 from tests.harness.services.loaded_models import loaded_model
 

@@ -15,19 +15,19 @@ from typing import Any
 import grpc
 import torch
 
-from drafter_pool.drafter.service_drafter import Connect
-from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
-from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.verification_engine import StepResult, VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.pool.drafter.service_drafter import Connect
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.rpc.in_process_stream import InProcessStream, in_process_call
+from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
 from tests.harness.collected import collected
 from tests.harness.services.loaded_models import loaded_model
 from tests.harness.stand_ins.fixed_cost import FixedCost

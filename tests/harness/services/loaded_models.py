@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 
 _idle: dict[tuple[Path, int], list[PackedModel]] = {}
 

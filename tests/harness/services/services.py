@@ -53,7 +53,7 @@ class Services:
 
     def gateway(self, *flags: str, **options: Any) -> ServiceProcess:
         """Starts a gateway."""
-        return self.start("gateway", *flags, **options)
+        return self.start("gateway_service", *flags, **options)
 
     def start(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced, OpenSequence, SequenceOpened
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import PROMPT
 from tests.harness.stand_ins.scripted_drafter import Answer, Opening, batch, hello
 

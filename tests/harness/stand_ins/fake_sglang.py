@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import torch
 
-from draftwire_sglang.remote_drafts import RemoteDrafts
-from draftwire_sglang.verify_arrays import tree_mask, verify_arrays
+from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
+from draftwire_core.adapters.sglang.verify_arrays import tree_mask, verify_arrays
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, following
 from tests.harness.stand_ins.sglang_packages.sgl_kernel.speculative import (
     reconstruct_indices_from_tree_mask,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from draftwire_vllm import RemoteDrafter
+from draftwire_core.adapters.vllm import RemoteDrafter
 from tests.harness.stand_ins.stepping import step_until
 
 VOCABULARY = 200

@@ -1,6 +1,6 @@
 """Step costs that a test gives."""
 
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.step_cost import StepCost
 
 
 class FixedCost(StepCost):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from engine_adapter import pool_thread
+from draftwire_core.adapters.common import pool_thread
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, text_after
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello

@@ -1,7 +1,8 @@
 """vLLM's model runner V2 as its speculator sees it: a batch in places of device tensors, a fixed number of draft tokens
 for each request, and requests that end a step late, as with asynchronous scheduling.
 
-`PlainStates` and `PlainKernels` stand in for vLLM's own, which `tests/draftwire_vllm/v2_child.py` puts in their places.
+`PlainStates` and `PlainKernels` stand in for vLLM's own, which `tests/draftwire_core/adapters/vllm/v2_child.py` puts
+in their places.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from draftwire.v1.features_pb2 import TokenFeatures
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 
 Stream = MessageStream[Any, Any]
 

@@ -137,7 +137,11 @@ class Budget:
             files[name.partition(", for ")[2]] += used  # type: ignore[assignment]
         packages: Counter[str] = Counter()
         for file, used in files.items():
-            packages["/".join(file.split("/")[: 3 if "speculative_engine" in file else 2])] += used
+            packages[
+                "/".join(
+                    file.split("/")[: 4 if "draftwire_core/engine" in file else 3 if "draftwire_core" in file else 2]
+                )
+            ] += used
         for name, used in sorted(packages.items(), key=lambda each: -each[1]):
             if used >= 1:
                 write(f"{used:8.1f} s  {name}")

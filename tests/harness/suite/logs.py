@@ -9,8 +9,9 @@ import pytest
 import structlog
 
 LOGGERS = (
-    "draftwire", "draftwire_sglang", "draftwire_vllm", "drafter_pool", "engine_adapter", "service_runtime",
-    "speculative_engine",
+    "draftwire", "draftwire_sglang", "draftwire_vllm", "drafter_pool", "draftwire_core.adapters.common",
+    "draftwire_core.runtime",
+    "draftwire_core.engine",
 )  # fmt: skip
 """Loggers that the adapters configure; services configure the root."""
 

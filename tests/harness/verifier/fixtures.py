@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.standing.pause_policy import PausePolicy
-from speculative_engine.loading import step_timing
+from draftwire_core.engine.loading import step_timing
+from draftwire_core.pool.changes import swap as drafter_swap
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import InProcessVerifier

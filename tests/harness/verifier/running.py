@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import PATIENCE, InProcessVerifier, order
 
 

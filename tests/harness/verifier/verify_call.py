@@ -3,7 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
+from draftwire_core.runtime.rpc.in_process_stream import InProcessStream, in_process_call
 from tests.harness.services.in_process_verifier import InProcessVerifier
 from verifier_service.verify_conversation import VerifyConversation
 

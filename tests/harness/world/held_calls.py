@@ -10,8 +10,8 @@ from typing import Any, Literal
 from google.protobuf import text_format
 
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, SequenceError
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import MessageStream, StreamBroken
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
 
 Direction = Literal["up", "down"]
 """Direction of a message; "up" is from the verifier to the drafter."""

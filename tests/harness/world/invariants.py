@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drafter_pool.drafter.service_drafter import ServiceDrafter
-from speculative_engine.tree.token_tree import Node, NodeState
+from draftwire_core.engine.tree.token_tree import Node, NodeState
+from draftwire_core.pool.drafter.service_drafter import ServiceDrafter
 from tests.harness.world.held_calls import HeldCall
 from tests.harness.world.world import MAX_TREE_NODES, Drafter, World
 

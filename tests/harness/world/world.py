@@ -17,22 +17,22 @@ from unittest import mock
 
 import structlog
 
-from drafter_pool.servicer import DrafterPoolServicer
-from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model import draft_model
-from speculative_engine.drafters.model.context_window import ContextWindow
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.kv.shared_prefix import SharedPrefix
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model import draft_model
+from draftwire_core.engine.drafters.model.context_window import ContextWindow
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.kv.shared_prefix import SharedPrefix
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
 from tests.harness.collected import collected
 from tests.harness.services import loaded_models
 from tests.harness.services.in_process_drafter import InProcessDrafter, in_process_drafter
@@ -195,8 +195,8 @@ class World:
             noted[self].pop(key, None)
 
         for patch in (
-            mock.patch("speculative_engine.engine.verification_engine.Sequence", NotedSequence),
-            mock.patch("speculative_engine.drafters.model.draft_model.ModelDraft", NotedDraft),
+            mock.patch("draftwire_core.engine.engine.verification_engine.Sequence", NotedSequence),
+            mock.patch("draftwire_core.engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):
             self._patches.enter_context(patch)

@@ -73,7 +73,7 @@ def test_libraries_of_the_page_are_listed_with_their_licences() -> None:
     assert listed["purl"] == f"pkg:npm/%40highlightjs/cdn-assets@{listed['version']}"
     assert len(listed["hashes"][0]["content"]) == 128
     for file, name in (("marked.js", "marked"), ("highlight.js", "@highlightjs/cdn-assets")):
-        head = (ROOT / "gateway/console/static/vendor" / file).read_text(encoding="utf-8")[:300]
+        head = (ROOT / "gateway_service/console/static/vendor" / file).read_text(encoding="utf-8")[:300]
         assert packages[name]["version"] in head
 
 

@@ -53,7 +53,8 @@ def free_port() -> Iterator[int]:
 
 
 def failure_of(address: str, **options: object) -> UnavailableError:
-    with Client(address, retry=ONCE, timeout=PATIENCE, **options) as client, pytest.raises(UnavailableError) as caught:  # type: ignore[arg-type]
+    with Client(address, retry=ONCE, timeout=PATIENCE, **options) as client, pytest.raises(UnavailableError) as caught:
+        # type: ignore[arg-type]
         client.model_info()
     return caught.value
 

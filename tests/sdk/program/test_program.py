@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {
     "draftwire-verifier": "verifier_service",
     "draftwire-drafter": "drafter_service",
-    "draftwire-gateway": "gateway",
+    "draftwire-gateway": "gateway_service",
 }
 THE_SDKS = ("grpc", "grpc_status", "google", "typing_extensions.py")
 """The SDK's dependencies, as named in site-packages."""
@@ -82,7 +82,7 @@ def test_every_script_leads_to_a_function() -> None:
     [
         ("verifier_service", "serve", ("torch", "pydantic_settings", "structlog")),
         ("drafter_service", "serve", ("torch", "pydantic_settings", "structlog")),
-        ("gateway", "gateway", ("uvicorn", "fastapi", "structlog")),
+        ("gateway_service", "gateway", ("uvicorn", "fastapi", "structlog")),
     ],
 )
 def test_without_its_extra_one_line_says_what_to_install(
@@ -104,7 +104,7 @@ def test_without_its_extra_one_line_says_what_to_install(
 
 def test_a_gateway_whose_port_is_taken_ends_as_the_services_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = fork("-m", "gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        done = fork("-m", "gateway_service", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert done.returncode == 1
     assert "address already in use" in done.stderr and "Traceback" not in done.stderr
     assert "starting" in done.stderr.splitlines()[0]

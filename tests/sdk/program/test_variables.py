@@ -11,10 +11,10 @@ import typer
 from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
-from draftwire_sglang.settings import AdapterSettings as SglangSettings
-from draftwire_vllm.settings import AdapterSettings as VllmSettings
-from gateway.settings import GatewaySettings
-from service_runtime.process.settings import variable_of
+from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
+from draftwire_core.adapters.vllm.settings import AdapterSettings as VllmSettings
+from draftwire_core.runtime.process.settings import variable_of
+from gateway_service.settings import GatewaySettings
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service_runtime.errors import ServiceError
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.runtime.errors import ServiceError
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.expected_wait import ExpectedWait
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.step_cost import StepCost
 from verifier_service.admission.expected_wait import ExpectedWait
 
 STEADY = StepCost([1, 256], [0.01, 0.01])

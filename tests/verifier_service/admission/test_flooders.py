@@ -2,7 +2,7 @@
 
 import pytest
 
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from verifier_service.admission import flooders as module
 from verifier_service.admission.flooders import Flooders
 

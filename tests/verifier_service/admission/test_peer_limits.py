@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import ServiceError
-from service_runtime.security.caller import Caller, peer_name, set_caller
-from service_runtime.security.roles import Role
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.security.caller import Caller, peer_name, set_caller
+from draftwire_core.runtime.security.roles import Role
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE, ONE_AGAIN, OTHER, From

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from draftwire._types.acceptance import RULE_NAMES
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.deploy.metrics_document import documented, served
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, Output, order, sampled

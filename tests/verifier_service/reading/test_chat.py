@@ -7,7 +7,7 @@ import pytest
 from draftwire._messages.conversation import Conversation, conversation_message
 from draftwire.errors import InvalidFieldError
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from verifier_service.reading.chat import chat_bytes, has_broken_calls, template_messages, template_tools
 
 FUNCTION: dict[str, Any] = {

@@ -14,10 +14,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service_runtime.errors import ServiceError
-from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.drafters.medusa_heads import MedusaHeads
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import Drafter
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.engine.engines import VOCABULARY, tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import write_eagle

@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
-from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
-from speculative_engine.drafters.medusa_heads import MedusaHeads
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
+from draftwire_core.engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle

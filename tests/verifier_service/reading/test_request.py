@@ -12,10 +12,10 @@ from transformers import AutoTokenizer
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
-from service_runtime.errors import ServiceError
-from speculative_engine.acceptance.acceptance import COUPLED
-from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.acceptance.acceptance import COUPLED
+from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import ServiceError
 from verifier_service.reading import acceptance as acceptance_reader
 from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool

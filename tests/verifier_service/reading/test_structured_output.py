@@ -13,10 +13,10 @@ import pytest
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
-from service_runtime.errors import ServiceError
-from speculative_engine.logits import grammar_compiler, grammar_trial
-from speculative_engine.logits.grammar_trial import GrammarTrial
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits import grammar_compiler, grammar_trial
+from draftwire_core.engine.logits.grammar_trial import GrammarTrial
+from draftwire_core.engine.text.token_table import TokenTable
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.hostile_forms import long_names, patterns
 from tests.harness.services.in_process_verifier import (
     PATIENCE,

@@ -6,8 +6,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from draftwire._messages.conversation import Conversation, conversation_message
-from service_runtime.errors import ServiceError
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import END, backend
 from verifier_service.reading.text import TextReader
 from verifier_service.reading.text_pool import TextPool

@@ -14,7 +14,7 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services

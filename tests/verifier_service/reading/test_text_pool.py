@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.waiting import PATIENCE
 from verifier_service.reading.text_pool import LANES, LaneLimits, TextPool
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.drafter.draft_messages import openings, tell_sampling
 from draftwire.v1.drafter_service_pb2 import DraftRequest
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
-from service_runtime.errors import ServiceError
+from draftwire_core.pool.drafter.draft_messages import openings, tell_sampling
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, Output, order
 

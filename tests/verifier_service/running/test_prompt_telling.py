@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from draftwire.v1.verifier_service_pb2 import PromptReport
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import END, backend
 from verifier_service.running import prompt_telling
 from verifier_service.running.prompt_telling import PromptTelling

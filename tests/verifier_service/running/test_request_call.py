@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.recorded_spans import (
     CALLER,
     TRACE,

@@ -15,12 +15,12 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import FinishReason
-from service_runtime.errors import ServiceError
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish, RejectedDraft, SequenceOutcome
-from speculative_engine.sampling.log_probs import LogProbs
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish, RejectedDraft, SequenceOutcome
+from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import Output
 from tests.harness.waiting import PATIENCE
 from verifier_service.reading.request import GenerateOrder

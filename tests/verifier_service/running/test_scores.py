@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1.verifier_service_pb2 import ScoreRequest, ScoreResponse
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 from tests.harness.services.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, order
 from tests.harness.services.services import Services

@@ -15,8 +15,8 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
-from speculative_engine.engine.step_result import StepResult
-from speculative_engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.engine.step_result import StepResult
+from draftwire_core.engine.sampling.log_probs import LogProbs
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (
     PATIENCE,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1.verifier_service_pb2 import FollowTrafficRequest, FollowTrafficResponse, ServedRequest
-from service_runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import checked_group
-from speculative_engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
-from speculative_engine.checkpoint.quantised.words import unpacked
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
+from draftwire_core.engine.checkpoint.quantised.words import unpacked
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _BITS = 4
 _PER_WORD = 32 // _BITS

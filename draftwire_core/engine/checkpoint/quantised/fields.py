@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from speculative_engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 _MOST_SHOWN = 60
 

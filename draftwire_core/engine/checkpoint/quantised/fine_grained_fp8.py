@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import torch
 
-from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import checked_float_group
-from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt"])
 _KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors tell

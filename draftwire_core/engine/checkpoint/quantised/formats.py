@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from speculative_engine.checkpoint.quantised.awq import Awq
-from speculative_engine.checkpoint.quantised.compressed_tensors import CompressedTensors
-from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.fine_grained_fp8 import FineGrainedFp8
-from speculative_engine.checkpoint.quantised.gptq import Gptq
-from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
-from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
-from speculative_engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.checkpoint.quantised.awq import Awq
+from draftwire_core.engine.checkpoint.quantised.compressed_tensors import CompressedTensors
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.fine_grained_fp8 import FineGrainedFp8
+from draftwire_core.engine.checkpoint.quantised.gptq import Gptq
+from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
+from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 _FORMATS: Mapping[str, Callable[[Fields, TensorFiles], StoredFormat]] = {
     "awq": Awq,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from speculative_engine.checkpoint.quantised.awq import inputs_per_group
-from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import checked_group, input_order
-from speculative_engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
-from speculative_engine.checkpoint.quantised.words import unpacked
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.quantised.awq import inputs_per_group
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, input_order
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
+from draftwire_core.engine.checkpoint.quantised.words import unpacked
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _OFFSETS = {"gptq": 1, "gptq_v2": 0}
 """The number that is added to a stored zero point, by the name of the format; the sum wraps around."""

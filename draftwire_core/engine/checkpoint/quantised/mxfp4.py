@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import BLOCK
-from speculative_engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.stored_format import BLOCK
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)

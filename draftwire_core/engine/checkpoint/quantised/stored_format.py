@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 
-from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerWeight
-from speculative_engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerWeight
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 BLOCK = 32
 """Inputs for which an activation has a unit of its own; groups of a weight consist of whole blocks."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
 _NO_NUMBER = 0x7F
 """The bits of an element of e4m3 that is no number, but for its sign."""

@@ -7,14 +7,14 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from speculative_engine.drafters.blocks.block_network import Block, BlockNetwork, Reading
-from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.drafters.features.feature_source import FeatureSource
-from speculative_engine.drafters.features.reading_drafter import READING, ReadingDraft
-from speculative_engine.drafters.marginal_growth import WIDTH, MarginalGrowth
-from speculative_engine.drafters.model.draft_model import Outlook
-from speculative_engine.drafters.model.slot_drafter import SlotDrafter, check_room
-from speculative_engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.drafters.blocks.block_network import Block, BlockNetwork, Reading
+from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
+from draftwire_core.engine.drafters.features.feature_source import FeatureSource
+from draftwire_core.engine.drafters.features.reading_drafter import READING, ReadingDraft
+from draftwire_core.engine.drafters.marginal_growth import WIDTH, MarginalGrowth
+from draftwire_core.engine.drafters.model.draft_model import Outlook
+from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, check_room
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 
 
 class BlockDraft(ReadingDraft):

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from speculative_engine.drafters.features.trial_pass import try_out
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.features.trial_pass import try_out
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class Reading(NamedTuple):

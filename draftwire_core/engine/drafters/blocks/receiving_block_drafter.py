@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from speculative_engine.drafters.blocks.block_drafter import BlockDraft, BlockDrafter
-from speculative_engine.drafters.blocks.block_network import BlockNetwork
-from speculative_engine.drafters.features.received_features import ReceivedFeatures
-from speculative_engine.drafters.features.receiving_drafter import FeatureReceiver
-from speculative_engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.drafters.blocks.block_drafter import BlockDraft, BlockDrafter
+from draftwire_core.engine.drafters.blocks.block_network import BlockNetwork
+from draftwire_core.engine.drafters.features.received_features import ReceivedFeatures
+from draftwire_core.engine.drafters.features.receiving_drafter import FeatureReceiver
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 
 
 class ReceivingBlockDrafter(FeatureReceiver[BlockDraft], BlockDrafter):

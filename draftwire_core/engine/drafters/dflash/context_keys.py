@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
 
 
 class ContextKeys(nn.Module):

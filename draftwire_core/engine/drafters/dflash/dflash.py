@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
-from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
-from speculative_engine.drafters.features.feature_source import FeatureSource
-from speculative_engine.drafters.features.lent import network_of
-from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
-from speculative_engine.drafters.features.network_options import NetworkOptions
-from speculative_engine.drafters.marginal_growth import WIDTH
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.field_error import FieldError
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.room_for_cache import OF_TARGET
+from draftwire_core.engine.drafters.blocks.block_drafter import BlockDrafter
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
+from draftwire_core.engine.drafters.features.feature_source import FeatureSource
+from draftwire_core.engine.drafters.features.lent import network_of
+from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
+from draftwire_core.engine.drafters.features.network_options import NetworkOptions
+from draftwire_core.engine.drafters.marginal_growth import WIDTH
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.room_for_cache import OF_TARGET
 
 MOST_WIDTH = 16
 

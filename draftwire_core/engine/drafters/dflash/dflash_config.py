@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import PretrainedConfig, Qwen3Config
 
-from speculative_engine.drafters.features.config_fields import (
+from draftwire_core.engine.drafters.features.config_fields import (
     MOST_GUESSES,
     check_architecture,
     check_known,

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from speculative_engine.drafters.dflash.dflash_config import SPECULATORS_TYPE, DflashConfig, read_config
-from speculative_engine.drafters.features.draft_network import (
+from draftwire_core.engine.drafters.dflash.dflash_config import SPECULATORS_TYPE, DflashConfig, read_config
+from draftwire_core.engine.drafters.features.draft_network import (
     EMBEDDING,
     HEAD,
     DraftNetwork,
@@ -22,7 +22,7 @@ from speculative_engine.drafters.features.draft_network import (
     speculators_fields,
     tensors_of,
 )
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 
 Dflash: TypeAlias = DraftNetwork[DflashConfig]
 _NORM = "output_norm.weight"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-from speculative_engine.drafters.blocks.block_network import Block, Reading, try_blocks
-from speculative_engine.drafters.dflash.context_keys import ContextKeys
-from speculative_engine.drafters.dflash.dflash_config import DflashConfig
-from speculative_engine.drafters.dflash.dflash_files import Dflash
-from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.room_for_cache import SETTING
+from draftwire_core.engine.drafters.blocks.block_network import Block, Reading, try_blocks
+from draftwire_core.engine.drafters.dflash.context_keys import ContextKeys
+from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
+from draftwire_core.engine.drafters.dflash.dflash_files import Dflash
+from draftwire_core.engine.drafters.features.draft_vocabulary import in_target_ids
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.room_for_cache import SETTING
 
 
 class DflashNetwork:

@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from speculative_engine.drafters.features.config_fields import (
+from draftwire_core.engine.drafters.features.config_fields import (
     check_architecture,
     check_known,
     decoder_layers,

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from speculative_engine.drafters.eagle.eagle_config import SPECULATORS_TYPE, EagleConfig, read_config, usual_layers
-from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
-from speculative_engine.drafters.features.draft_network import (
+from draftwire_core.engine.drafters.eagle.eagle_config import SPECULATORS_TYPE, EagleConfig, read_config, usual_layers
+from draftwire_core.engine.drafters.eagle.eagle_model import eagle_model, feature_map
+from draftwire_core.engine.drafters.features.draft_network import (
     DraftNetwork,
     TargetShape,
     load_network,

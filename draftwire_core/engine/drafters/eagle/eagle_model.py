@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3ForCausalLM
 
-from speculative_engine.drafters.eagle.eagle_config import EagleConfig
-from speculative_engine.model.attention.packed_attention import current_pass
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.drafters.eagle.eagle_config import EagleConfig
+from draftwire_core.engine.model.attention.packed_attention import current_pass
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 
 Norm = Callable[[torch.Tensor], torch.Tensor]
 

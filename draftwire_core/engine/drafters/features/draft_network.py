@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from speculative_engine.checkpoint.loose_tensors import read_tensors, tensor_of
-from speculative_engine.drafters.features.config_fields import CONFIG
-from speculative_engine.model.features.feature_map import FeatureMap
+from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of
+from draftwire_core.engine.drafters.features.config_fields import CONFIG
+from draftwire_core.engine.model.features.feature_map import FeatureMap
 
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"

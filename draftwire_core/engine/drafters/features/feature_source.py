@@ -8,8 +8,8 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 
-from speculative_engine.drafters.drafter import EngineState, RunningSequence
-from speculative_engine.model.features.taps import SlotStates
+from draftwire_core.engine.drafters.drafter import EngineState, RunningSequence
+from draftwire_core.engine.model.features.taps import SlotStates
 
 
 class FeatureSource(Protocol):

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork, TargetShape
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork, TargetShape
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 
 
 class Lent(nn.Module):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from speculative_engine.drafters.drafter import EngineState
-from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork
-from speculative_engine.drafters.features.feature_source import EngineFeatures, FeatureSource
-from speculative_engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import EngineState
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.feature_source import EngineFeatures, FeatureSource
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class LocalFeatureDrafter(LocalModelDrafter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.field_error import FieldError
 
 
 @dataclass(frozen=True, slots=True)

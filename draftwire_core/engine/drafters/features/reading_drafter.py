@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
-from speculative_engine.drafters.features.feature_source import FeatureSource
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
-from speculative_engine.drafters.model.slot_drafter import check_room
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
+from draftwire_core.engine.drafters.features.draft_vocabulary import in_target_ids
+from draftwire_core.engine.drafters.features.feature_source import FeatureSource
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
+from draftwire_core.engine.drafters.model.slot_drafter import check_room
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.tree.token_tree import Node
 
 READING = 32
 """Committed tokens of a sequence from which reading them counts as catching up: a verdict brings fewer."""

@@ -7,13 +7,13 @@ from collections.abc import Hashable
 import torch
 from torch import nn
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
-from speculative_engine.drafters.features.received_features import ReceivedFeatures
-from speculative_engine.drafters.model.draft_model import ModelDraft
-from speculative_engine.drafters.model.slot_drafter import SlotDrafter, SlotDraftT
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
+from draftwire_core.engine.drafters.features.received_features import ReceivedFeatures
+from draftwire_core.engine.drafters.model.draft_model import ModelDraft
+from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, SlotDraftT
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class FeatureReceiver(SlotDrafter[SlotDraftT]):

@@ -7,9 +7,9 @@ import json
 import torch
 from torch import nn
 
-from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
-from speculative_engine.drafters.features.draft_network import (
+from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.drafters.features.draft_network import (
     EMBEDDING,
     HEAD,
     ConfigT,

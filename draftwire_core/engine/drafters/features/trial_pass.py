@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.room_for_cache import check_room
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.room_for_cache import check_room
 
 
 def try_out(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor], rows: int, setting: str) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from speculative_engine.drafters.probing import Probes
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.probing import Probes
+from draftwire_core.engine.tree.token_tree import Node
 
 
 class JacobiWindow:

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from speculative_engine.drafters.lookahead.jacobi_window import JacobiWindow
-from speculative_engine.drafters.lookahead.ngram_pool import NgramPool
-from speculative_engine.drafters.lookup.lookup import Place
-from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.probing import NO_PROBES, Probes
-from speculative_engine.field_error import FieldError
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.lookahead.jacobi_window import JacobiWindow
+from draftwire_core.engine.drafters.lookahead.ngram_pool import NgramPool
+from draftwire_core.engine.drafters.lookup.lookup import Place
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.probing import NO_PROBES, Probes
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.tree.token_tree import Node
 
 _MOST_COLUMNS = 64
 _LONGEST_NGRAM = 16

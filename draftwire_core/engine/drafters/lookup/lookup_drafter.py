@@ -8,12 +8,12 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import count, groupby
 from operator import itemgetter
 
-from speculative_engine.drafters.base import TreeDraft, TreeDrafter
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.lookup.lookup import Lookup, Place
-from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.round_worth import least_worth
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.lookup.lookup import Lookup, Place
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from draftwire_core.engine.planning.round_worth import least_worth
+from draftwire_core.engine.tree.token_tree import Node
 
 _MOST_READ = 512
 """Most tokens that one call of `grow` reads over all sequences: as many as a step of the target takes of prompts, and

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculative_engine.drafters.lookup.lookup import Place
-from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.lookup.ngram_index import NgramIndex
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.drafters.lookup.lookup import Place
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.ngram_index import NgramIndex
+from draftwire_core.engine.field_error import FieldError
 
 _LONGEST = 64
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.lookup.lookup import Place
-from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.lookup.ngram_index import MOST_PLACES, NgramIndex
-from speculative_engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.drafters.lookup.lookup import Place
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.ngram_index import MOST_PLACES, NgramIndex
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 
 _NGRAM = 2
 _LONGEST = 16

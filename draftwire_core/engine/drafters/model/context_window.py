@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from speculative_engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.drafter import DraftSpec
 
 
 @dataclass(frozen=True, slots=True)

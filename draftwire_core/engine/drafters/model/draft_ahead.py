@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.drafters.base import TreeDraft
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.cuda.slots.draft_batch import DraftPlan
-from speculative_engine.model.cuda.slots.draft_layout import Candidate, DraftRow
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.base import TreeDraft
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.cuda.slots.draft_batch import DraftPlan
+from draftwire_core.engine.model.cuda.slots.draft_layout import Candidate, DraftRow
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.tree.token_tree import Node
 
 _LEAST_KEPT = 0.7
 """Share of the steps below which single ones are quicker: by estimate a call costs a third of a step."""

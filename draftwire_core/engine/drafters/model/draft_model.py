@@ -9,20 +9,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
-from speculative_engine.drafters.model.context_window import ContextWindow
-from speculative_engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
-from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.recurrent_states import LaneState
-from speculative_engine.model.cuda.slots.draft_batch import DRAFT_WIDTH
-from speculative_engine.model.cuda.slots.draft_steps import STEPS, rows_for
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.candidate_finder import candidate_finder
-from speculative_engine.sampling.distributions import by_entropy, draw
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import DraftDistribution, Node
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from draftwire_core.engine.drafters.model.context_window import ContextWindow
+from draftwire_core.engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
+from draftwire_core.engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.recurrent_states import LaneState
+from draftwire_core.engine.model.cuda.slots.draft_batch import DRAFT_WIDTH
+from draftwire_core.engine.model.cuda.slots.draft_steps import STEPS, rows_for
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.candidate_finder import candidate_finder
+from draftwire_core.engine.sampling.distributions import by_entropy, draw
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.tree.token_tree import DraftDistribution, Node
 
 STEPS_AHEAD = 4
 """Steps that are drafted by one call unless others are asked for: a verdict that comes meanwhile waits for all."""

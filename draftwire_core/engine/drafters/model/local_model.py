@@ -6,15 +6,15 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, Growth
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter, Outlook
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.device_memory import return_unused
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.round_worth import RoundWorth
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec, EngineState, Growth
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, Outlook
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.device_memory import return_unused
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.round_worth import RoundWorth
+from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import Proposal
 
 
 class RoundDrafter(Drafter, Protocol):

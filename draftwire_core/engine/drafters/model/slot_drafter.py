@@ -10,16 +10,16 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from speculative_engine.drafters.base import BaseDrafter, TreeDraft
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec
-from speculative_engine.drafters.model.step_shares import StepShares
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.kv.fair_shares import ServedVerifier
-from speculative_engine.kv.kv_slots import SlotList, SlotPool
-from speculative_engine.kv.recurrent_states import LaneState, SequenceState
-from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.base import BaseDrafter, TreeDraft
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec
+from draftwire_core.engine.drafters.model.step_shares import StepShares
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.kv.fair_shares import ServedVerifier
+from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
+from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
+from draftwire_core.engine.kv.slot_queue import SlotQueue, SlotUse
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class SlotDraft(TreeDraft):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.kv.fair_shares import FairRows, ServedVerifier, shares
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier, shares
+from draftwire_core.engine.tree.token_tree import Node
 
 
 class StepShares:

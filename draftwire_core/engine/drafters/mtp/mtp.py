@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speculative_engine.drafters.features.feature_source import FeatureSource
-from speculative_engine.drafters.features.lent import Lent, LentHead
-from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, weights_of_layers
-from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
-from speculative_engine.drafters.features.trial_pass import try_pass
-from speculative_engine.drafters.mtp.mtp_files import load_mtp
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.room_for_cache import OF_TARGET
+from draftwire_core.engine.drafters.features.feature_source import FeatureSource
+from draftwire_core.engine.drafters.features.lent import Lent, LentHead
+from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, weights_of_layers
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
+from draftwire_core.engine.drafters.features.trial_pass import try_pass
+from draftwire_core.engine.drafters.mtp.mtp_files import load_mtp
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.room_for_cache import OF_TARGET
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
-from speculative_engine.drafters.mtp.mtp_files import load_mtp
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.drafters.mtp.mtp_files import load_mtp
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 
 _NORMS = ("model.norm.weight", "language_model.norm.weight")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from speculative_engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
 
 _FEWEST, _MOST = 8, 32
 """Fewest and most draft tokens that are tokenized again. They extend back to the nearest word start within the most;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.text.vocabulary import Vocabulary
+from draftwire_core.engine.text.vocabulary import Vocabulary
 
 MOST_PIECES = 8
 """Most draft tokens that draft a single target token."""

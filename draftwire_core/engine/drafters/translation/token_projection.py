@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
 
 _PRIOR_SINGLE, _PRIOR_LONGER = 1.0, 0.5
 """Prior counts of each draft token: as a whole token, and as the beginning of all longer target tokens together."""

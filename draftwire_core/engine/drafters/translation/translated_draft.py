@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.context_window import ContextWindow
-from speculative_engine.drafters.model.slot_drafter import SlotDraft
-from speculative_engine.drafters.translation.realignment import append_text
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.drafters.tree_growth import GrowingTree
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.context_window import ContextWindow
+from draftwire_core.engine.drafters.model.slot_drafter import SlotDraft
+from draftwire_core.engine.drafters.translation.realignment import append_text
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.tree_growth import GrowingTree
+from draftwire_core.engine.tree.token_tree import Node
 
 _TEXT = 4
 """Target tokens that are read for each of a window's draft tokens, in which one draft token may spell several."""

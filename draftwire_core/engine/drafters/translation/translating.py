@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
-from speculative_engine.drafters.model.context_window import ContextWindow
-from speculative_engine.drafters.model.slot_drafter import SlotDrafter, within
-from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
-from speculative_engine.drafters.translation.token_projection import TokenProjection
-from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft, end_of
-from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
-from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.coupled_sampler import top_candidates
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import Node, NodeState
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from draftwire_core.engine.drafters.model.context_window import ContextWindow
+from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, within
+from draftwire_core.engine.drafters.translation.token_map import MOST_PIECES, TokenMap
+from draftwire_core.engine.drafters.translation.token_projection import TokenProjection
+from draftwire_core.engine.drafters.translation.translated_draft import PASSED, TranslatedDraft, end_of
+from draftwire_core.engine.drafters.tree_growth import SOURCE, TreeGrowth
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.coupled_sampler import top_candidates
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.tree.token_tree import Node, NodeState
 
 _TREE_ROOM = 48
 """Number of KV slots reserved for a sequence's tree at admission."""

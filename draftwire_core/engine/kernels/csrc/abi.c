@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #ifndef DRAFTWIRE_SOURCE_HASH
-#error "build the library by speculative_engine/kernels/build.py, which defines the hash of the sources"
+#error "build the library by draftwire_core/engine/kernels/build.py, which defines the hash of the sources"
 #endif
 
 #define SIZE_OF(NAME) {#NAME, sizeof(NAME)}

@@ -1,5 +1,5 @@
 /* The functions that Python calls (draftwire_parallel_for is in thread_pool.h), and the structs that it passes to them.
- * speculative_engine/kernels/structs.py mirrors the structs under the same names, and library.py the functions. Tensors
+ * draftwire_core/engine/kernels/structs.py mirrors the structs under the same names, and library.py the functions. Tensors
  * are bfloat16 where a bf16 flag is set, float32 otherwise. `threads` is the largest number of threads that a call may
  * use, including the caller's. */
 #ifndef DRAFTWIRE_OPS_H

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from speculative_engine.logits.schema.listed_values import constants_of, disjoint, types_of
-from speculative_engine.logits.schema.references import References
-from speculative_engine.logits.schema.refusals import Refusals, Strictness, inside
-from speculative_engine.logits.schema.shapes import check_shapes
+from draftwire_core.engine.logits.schema.listed_values import constants_of, disjoint, types_of
+from draftwire_core.engine.logits.schema.references import References
+from draftwire_core.engine.logits.schema.refusals import Refusals, Strictness, inside
+from draftwire_core.engine.logits.schema.shapes import check_shapes
 
 Schema = dict[str, Any]
 

@@ -6,9 +6,9 @@ import itertools
 import math
 from typing import Any
 
-from speculative_engine.logits.schema.listed_values import constants_of, spelled, types_of
-from speculative_engine.logits.schema.references import References
-from speculative_engine.logits.schema.refusals import Refusals, Strictness
+from draftwire_core.engine.logits.schema.listed_values import constants_of, spelled, types_of
+from draftwire_core.engine.logits.schema.references import References
+from draftwire_core.engine.logits.schema.refusals import Refusals, Strictness
 
 Schema = dict[str, Any]
 _MOST_ARRANGEMENTS = 256

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from speculative_engine.logits.schema.alternatives import Alternatives
-from speculative_engine.logits.schema.counts import Counts
-from speculative_engine.logits.schema.fault import OF_ROOT
-from speculative_engine.logits.schema.large_integers import with_exact_integers
-from speculative_engine.logits.schema.patterns import Patterns
-from speculative_engine.logits.schema.references import LISTS, MAPS, ONE, References
-from speculative_engine.logits.schema.refusals import Refusals, SchemaError, Strictness, inside
-from speculative_engine.logits.schema.shapes import check_shapes
+from draftwire_core.engine.logits.schema.alternatives import Alternatives
+from draftwire_core.engine.logits.schema.counts import Counts
+from draftwire_core.engine.logits.schema.fault import OF_ROOT
+from draftwire_core.engine.logits.schema.large_integers import with_exact_integers
+from draftwire_core.engine.logits.schema.patterns import Patterns
+from draftwire_core.engine.logits.schema.references import LISTS, MAPS, ONE, References
+from draftwire_core.engine.logits.schema.refusals import Refusals, SchemaError, Strictness, inside
+from draftwire_core.engine.logits.schema.shapes import check_shapes
 
 Schema = dict[str, Any]
 

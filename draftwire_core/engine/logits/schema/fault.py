@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from speculative_engine.logits.schema.references import subschemas
+from draftwire_core.engine.logits.schema.references import subschemas
 
 OF_ROOT = ("$schema", "$id", "$defs", "definitions", "x-guidance", "x-draftwire")
 """Keywords of a root that stay there when the rest of it moves."""

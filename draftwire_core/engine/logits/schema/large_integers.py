@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from speculative_engine.logits.schema.listed_values import EXACT
-from speculative_engine.logits.schema.refusals import Refusals, SchemaError, inside
+from draftwire_core.engine.logits.schema.listed_values import EXACT
+from draftwire_core.engine.logits.schema.refusals import Refusals, SchemaError, inside
 
 _MOST_INTEGER = 9223372036854774784
 """Largest integer bound that the library takes."""

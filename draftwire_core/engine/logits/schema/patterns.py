@@ -7,9 +7,9 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from speculative_engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
-from speculative_engine.logits.schema.lookahead import without_lookahead
-from speculative_engine.logits.schema.refusals import Refusals, Strictness
+from draftwire_core.engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
+from draftwire_core.engine.logits.schema.lookahead import without_lookahead
+from draftwire_core.engine.logits.schema.refusals import Refusals, Strictness
 
 Schema = dict[str, Any]
 _QUOTE = reprlib.Repr()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from speculative_engine.logits.schema.references import LISTS, MAPS
-from speculative_engine.logits.schema.refusals import SchemaError, inside
+from draftwire_core.engine.logits.schema.references import LISTS, MAPS
+from draftwire_core.engine.logits.schema.refusals import SchemaError, inside
 
 
 def _is_count(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
 
 
 class _RowPositions:

@@ -18,15 +18,15 @@ from typing import Any, cast
 import torch
 from transformers import AttentionInterface
 
-from speculative_engine.kernels import attention as compiled_attention
-from speculative_engine.kernels.kv_rows import STORED, elements, widened
-from speculative_engine.kernels.recurrence import RecurrenceCall
-from speculative_engine.kernels.structs import StoredRows
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.features.taps import TapReading
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
-from speculative_engine.model.state_plan import StatePlan
+from draftwire_core.engine.kernels import attention as compiled_attention
+from draftwire_core.engine.kernels.kv_rows import STORED, elements, widened
+from draftwire_core.engine.kernels.recurrence import RecurrenceCall
+from draftwire_core.engine.kernels.structs import StoredRows
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.features.taps import TapReading
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
+from draftwire_core.engine.model.state_plan import StatePlan
 
 ATTENTION_NAME = "draftwire_packed"
 CHUNKED = "chunked_attention"

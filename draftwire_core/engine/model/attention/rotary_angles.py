@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.kernels.layer_ops import rotary_angles
+from draftwire_core.engine.kernels.layer_ops import rotary_angles
 
 _FIXED = {"default", "linear", "llama3", "yarn"}
 """The types of embeddings whose frequencies do not depend on the length of the context."""

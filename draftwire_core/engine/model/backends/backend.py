@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speculative_engine.device_copy import HostCopy
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.model_layers import ModelLayers
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.rows import Rows
-from speculative_engine.model.weight_names import Weights
-from speculative_engine.sampling.kernel_sampler import KernelSampler
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.model_layers import ModelLayers
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 MOST_ROWS = 256
 """Rows of a pass beyond which a prompt is not read much faster."""

@@ -6,14 +6,14 @@ import logging
 
 from transformers import PreTrainedModel
 
-from speculative_engine.model.backends.backend import Backend, Needs
-from speculative_engine.model.backends.cpu_backend import CpuBackend
-from speculative_engine.model.backends.cuda_backend import CudaBackend
-from speculative_engine.model.backends.sharded_backend import ShardedBackend
-from speculative_engine.model.cuda.kernel_support import missing
-from speculative_engine.model.model_facts import dtype_name
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.reading.read_model import UnsupportedModelError
+from draftwire_core.engine.model.backends.backend import Backend, Needs
+from draftwire_core.engine.model.backends.cpu_backend import CpuBackend
+from draftwire_core.engine.model.backends.cuda_backend import CudaBackend
+from draftwire_core.engine.model.backends.sharded_backend import ShardedBackend
+from draftwire_core.engine.model.cuda.kernel_support import missing
+from draftwire_core.engine.model.model_facts import dtype_name
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
 
 PLAIN = "no GPU kernels for this model: plain passes, slower, rows not batch-invariant to the bit"
 

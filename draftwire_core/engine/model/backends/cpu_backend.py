@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedModel
 
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.kv.recurrent_states import RecurrentStates
-from speculative_engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
-from speculative_engine.model.layers.compiled_pass import CompiledPass
-from speculative_engine.model.layers.cpu_layers import use_cpu_layers
-from speculative_engine.model.model_layers import ModelLayers
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.weights_fingerprint import weights_fingerprint
-from speculative_engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.kv.recurrent_states import RecurrentStates
+from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
+from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
+from draftwire_core.engine.model.layers.cpu_layers import use_cpu_layers
+from draftwire_core.engine.model.model_layers import ModelLayers
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 
 class CpuBackend:

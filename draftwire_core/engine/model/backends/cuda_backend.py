@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.model_load_error import ModelLoadError
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
-from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.model_facts import has_blocks
-from speculative_engine.model.model_layers import ModelLayers
-from speculative_engine.model.reading.read_model import UnsupportedModelError
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.weights_fingerprint import weights_fingerprint
-from speculative_engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
+from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.model_facts import has_blocks
+from draftwire_core.engine.model.model_layers import ModelLayers
+from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 _MOST_ROWS = 1024
 """Of a pass; fewer leave the device waiting for its next kernel."""
@@ -49,7 +49,7 @@ class CudaBackend:
                 f"{self._device.type}"
             )
         if self.on_kernels:
-            from speculative_engine.model.cuda.gpu_layers import use_gpu_layers  # needs Triton
+            from draftwire_core.engine.model.cuda.gpu_layers import use_gpu_layers  # needs Triton
 
             try:
                 self._layer_kernels = "yes" if use_gpu_layers(model, needs.weights) else "attention"

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.model_load_error import ModelLoadError
-from speculative_engine.device_copy import HostCopy
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.backends.backend import Description, Needs, RunFixed
-from speculative_engine.model.backends.cpu_backend import CpuBackend
-from speculative_engine.model.backends.cuda_backend import CudaBackend
-from speculative_engine.model.cuda.captured_steps import Together
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.model_layers import ModelLayers
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.sharded_layers import keep_own_parts
-from speculative_engine.model.ranks.split_check import SplitError
-from speculative_engine.model.reading.read_model import UnsupportedModelError
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.rows import Rows
-from speculative_engine.sampling.kernel_sampler import KernelSampler
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
+from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.model.backends.backend import Description, Needs, RunFixed
+from draftwire_core.engine.model.backends.cpu_backend import CpuBackend
+from draftwire_core.engine.model.backends.cuda_backend import CudaBackend
+from draftwire_core.engine.model.cuda.captured_steps import Together
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.model_layers import ModelLayers
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.ranks.sharded_layers import keep_own_parts
+from draftwire_core.engine.model.ranks.split_check import SplitError
+from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 
 class ShardedBackend:

@@ -11,12 +11,12 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import HostCopy, Wait
-from speculative_engine.model.cuda.graph_capture import GraphCapture
-from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.rows import Rows
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.device_copy import HostCopy, Wait
+from draftwire_core.engine.model.cuda.graph_capture import GraphCapture
+from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 
 class FixedTensors(Protocol):

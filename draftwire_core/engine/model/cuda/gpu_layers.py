@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from speculative_engine.model.cuda.kernel_layer import run_on_kernels
-from speculative_engine.model.cuda.placing import narrow, place_stored
-from speculative_engine.model.model_facts import has_blocks
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.model.cuda.kernel_layer import run_on_kernels
+from draftwire_core.engine.model.cuda.placing import narrow, place_stored
+from draftwire_core.engine.model.model_facts import has_blocks
+from draftwire_core.engine.model.weight_names import Weights
 
 
 def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> bool:

@@ -14,21 +14,21 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
-from speculative_engine.model.cuda.kernel_linear import (
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
+from draftwire_core.engine.model.cuda.kernel_linear import (
     can_be_output,
     can_join,
     joined_linear,
     output_linear,
     try_blocks,
 )
-from speculative_engine.model.cuda.kernel_support import MOST_DIM
-from speculative_engine.model.cuda.kernels.attention import attend_slots
-from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
-from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
-from speculative_engine.model.cuda.kernels.product import Gate
-from speculative_engine.model.cuda.slots.slot_batch import SlotRows
-from speculative_engine.model.ranks.sharded_layers import GatheredLinear
+from draftwire_core.engine.model.cuda.kernel_support import MOST_DIM
+from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
+from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write
+from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
+from draftwire_core.engine.model.cuda.kernels.product import Gate
+from draftwire_core.engine.model.cuda.slots.slot_batch import SlotRows
+from draftwire_core.engine.model.ranks.sharded_layers import GatheredLinear
 
 
 class _Kind(NamedTuple):

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
-from speculative_engine.model.cuda.kernels.rank_sum import add_ranks
-from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
-from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, alike, joined
-from speculative_engine.model.ranks.sharded_layers import SummedLinear
+from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
+from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
+from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
+from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, alike, joined
+from draftwire_core.engine.model.ranks.sharded_layers import SummedLinear
 
 
 class KernelLinear(nn.Module):

@@ -8,8 +8,8 @@ import os
 import torch
 from transformers import PretrainedConfig
 
-from speculative_engine.model.attention.packed_attention import CHUNKED
-from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
+from draftwire_core.engine.model.attention.packed_attention import CHUNKED
+from draftwire_core.engine.triton_trial import KernelsUnusableError, kernels_tried
 
 MOST_DIM = 256
 """Longest head whose tiles fit into a processor's shared memory."""
@@ -63,7 +63,7 @@ def _longest_head(config: PretrainedConfig) -> int:
 
 def _trial(device: torch.device) -> str | None:
     """Runs the smallest kernel: Triton compiles its launcher with the host's C compiler."""
-    from speculative_engine.model.cuda.kernels.norm import rms_norm
+    from draftwire_core.engine.model.cuda.kernels.norm import rms_norm
 
     try:
         with kernels_tried(), torch.cuda.device(device):

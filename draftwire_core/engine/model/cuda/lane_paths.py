@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.model.packed_batch import Lane
+from draftwire_core.engine.model.packed_batch import Lane
 
 
 class LanePaths(NamedTuple):

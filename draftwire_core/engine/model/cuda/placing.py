@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.model.cuda.kernel_linear import KernelLinear, try_blocks
-from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
-from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
-from speculative_engine.model.experts.experts import StoredExperts, is_experts, linear_of
-from speculative_engine.model.linear.half_weight import HalfWeight
-from speculative_engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
-from speculative_engine.model.linear.stored_embedding import StoredEmbedding
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear, try_blocks
+from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
+from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
+from draftwire_core.engine.model.experts.experts import StoredExperts, is_experts, linear_of
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
+from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
+from draftwire_core.engine.model.weight_names import Weights
 
 
 class PackedEmbedding(nn.Module):

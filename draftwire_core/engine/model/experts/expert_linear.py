@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import ExpertRows
-from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled
+from draftwire_core.engine.kernels.library import gemm_kind, loaded
+from draftwire_core.engine.kernels.structs import ExpertRows
+from draftwire_core.engine.model.linear.linear_structs import LinearStructs, are_compiled
 
 
 class ExpertLinear(nn.Module):

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-from speculative_engine.kernels.layer_ops import gate
-from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.model.experts.expert_linear import ExpertLinear
-from speculative_engine.model.experts.row_exact_functions import RowExactFunctions
-from speculative_engine.model.linear.linear_weight import MakeLinear, joined
-from speculative_engine.model.linear.packed_weight import PackedWeight
+from draftwire_core.engine.kernels.layer_ops import gate
+from draftwire_core.engine.kernels.library import BF16, LANES, library
+from draftwire_core.engine.model.experts.expert_linear import ExpertLinear
+from draftwire_core.engine.model.experts.row_exact_functions import RowExactFunctions
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, joined
+from draftwire_core.engine.model.linear.packed_weight import PackedWeight
 
 _SILU = type(ACT2FN["silu"])
 

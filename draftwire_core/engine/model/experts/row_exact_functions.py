@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from speculative_engine.model.linear.row_exact import in_whole_vectors, row_exact_linear
+from draftwire_core.engine.model.linear.row_exact import in_whole_vectors, row_exact_linear
 
 Function = Callable[..., Any]
 
@@ -52,7 +52,7 @@ def use_row_exact_functions(model: nn.Module) -> None:
 
 @cache
 def _needs_them(kind: Any) -> bool:
-    if kind.__module__.startswith(("torch.", "speculative_engine.", "transformers.activations")):
+    if kind.__module__.startswith(("torch.", "draftwire_core.engine.", "transformers.activations")):
         return False
     functions = [inspect.unwrap(each) for each in vars(kind).values() if inspect.isfunction(each)]
     names = {name for each in functions for name in each.__code__.co_names}

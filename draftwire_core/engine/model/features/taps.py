@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.model.features.held_states import HeldStates
-from speculative_engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.model.features.held_states import HeldStates
+from draftwire_core.engine.model.shallow_model import decoder_layers
 
 _LEAST_ROWS = 16
 """Rows that are mapped whatever that takes: it is then known what a row takes."""

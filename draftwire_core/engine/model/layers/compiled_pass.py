@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
-from speculative_engine.model.layers.decoder_layer import run_together
-from speculative_engine.model.layers.fused_layer import FusedLayer
-from speculative_engine.model.layers.layer_fusion import runs_compiled
-from speculative_engine.model.layers.layer_parts import Angles
-from speculative_engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
+from draftwire_core.engine.model.layers.decoder_layer import run_together
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer
+from draftwire_core.engine.model.layers.layer_fusion import runs_compiled
+from draftwire_core.engine.model.layers.layer_parts import Angles
+from draftwire_core.engine.model.packed_batch import PackedBatch
 
 
 class CompiledPass:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from speculative_engine.kernels.block_reading import choose_block_reading
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.model.experts.experts import replace_experts
-from speculative_engine.model.experts.row_exact_functions import use_row_exact_functions
-from speculative_engine.model.layers.layer_fusion import fuse_layers
-from speculative_engine.model.layers.output_head import keep_logits_whole, tell_dtype
-from speculative_engine.model.layers.tied_embedding import look_up_in_head, shares_weight
-from speculative_engine.model.linear.block_linear import maker
-from speculative_engine.model.linear.int8_linear import Int8Linear
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
-from speculative_engine.model.recurrent.joined_projections import join_projections
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.kernels.block_reading import choose_block_reading
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.model.experts.experts import replace_experts
+from draftwire_core.engine.model.experts.row_exact_functions import use_row_exact_functions
+from draftwire_core.engine.model.layers.layer_fusion import fuse_layers
+from draftwire_core.engine.model.layers.output_head import keep_logits_whole, tell_dtype
+from draftwire_core.engine.model.layers.tied_embedding import look_up_in_head, shares_weight
+from draftwire_core.engine.model.linear.block_linear import maker
+from draftwire_core.engine.model.linear.int8_linear import Int8Linear
+from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.row_exact import RowExactLinear, make_row_exact
+from draftwire_core.engine.model.recurrent.joined_projections import join_projections
+from draftwire_core.engine.model.weight_names import Weights
 
 
 def use_cpu_layers(model: PreTrainedModel, weights: Weights, *, row_exact: bool, split: bool, recurrent: bool) -> None:

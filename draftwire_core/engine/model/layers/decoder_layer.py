@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import torch
 
-from speculative_engine.kernels.attention import ScratchSize
-from speculative_engine.kernels.kv_rows import KV_TYPES
-from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import GATES, Layer, LayerCall, Linear, Pass
-from speculative_engine.model.attention.packed_attention import ForwardPass
-from speculative_engine.model.layers.delta_block import DeltaBlock
-from speculative_engine.model.layers.layer_parts import Angles, LayerParts, Norm
-from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
+from draftwire_core.engine.kernels.attention import ScratchSize
+from draftwire_core.engine.kernels.kv_rows import KV_TYPES
+from draftwire_core.engine.kernels.library import gemm_kind, loaded
+from draftwire_core.engine.kernels.structs import GATES, Layer, LayerCall, Linear, Pass
+from draftwire_core.engine.model.attention.packed_attention import ForwardPass
+from draftwire_core.engine.model.layers.delta_block import DeltaBlock
+from draftwire_core.engine.model.layers.layer_parts import Angles, LayerParts, Norm
+from draftwire_core.engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
 
 
 class Room(NamedTuple):

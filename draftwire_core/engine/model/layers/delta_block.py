@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from speculative_engine.kernels.library import loaded
-from speculative_engine.kernels.recurrence import RecurrenceCall
-from speculative_engine.kernels.structs import DeltaNet, Linear, StoredRows
-from speculative_engine.model.attention.packed_attention import ForwardPass
-from speculative_engine.model.layers.layer_parts import DeltaParts
-from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
+from draftwire_core.engine.kernels.library import loaded
+from draftwire_core.engine.kernels.recurrence import RecurrenceCall
+from draftwire_core.engine.kernels.structs import DeltaNet, Linear, StoredRows
+from draftwire_core.engine.model.attention.packed_attention import ForwardPass
+from draftwire_core.engine.model.layers.layer_parts import DeltaParts
+from draftwire_core.engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
 
 
 class DeltaBlock:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from torch import nn
 
-from speculative_engine.kernels.library import LANES
-from speculative_engine.model.layers.layer_parts import DeltaParts, Norm
-from speculative_engine.model.linear.joined_layers import join_layers
-from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
-from speculative_engine.model.recurrent.joined_projections import PROJECTIONS
+from draftwire_core.engine.kernels.library import LANES
+from draftwire_core.engine.model.layers.layer_parts import DeltaParts, Norm
+from draftwire_core.engine.model.linear.joined_layers import join_layers
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
+from draftwire_core.engine.model.recurrent.joined_projections import PROJECTIONS
 
 _OUTPUT = "out_proj"
 

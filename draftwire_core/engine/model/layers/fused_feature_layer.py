@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from speculative_engine.model.attention.packed_attention import ForwardPass, current_pass
-from speculative_engine.model.layers.decoder_layer import ResidualStream
-from speculative_engine.model.layers.fused_layer import FusedLayer, normed
-from speculative_engine.model.layers.layer_parts import Angles
+from draftwire_core.engine.model.attention.packed_attention import ForwardPass, current_pass
+from draftwire_core.engine.model.layers.decoder_layer import ResidualStream
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer, normed
+from draftwire_core.engine.model.layers.layer_parts import Angles
 
 
 class FusedFeatureLayer(FusedLayer):

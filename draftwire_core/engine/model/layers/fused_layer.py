@@ -14,18 +14,18 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from speculative_engine.kernels import attention as compiled_attention
-from speculative_engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
-from speculative_engine.model.attention.packed_attention import (
+from draftwire_core.engine.kernels import attention as compiled_attention
+from draftwire_core.engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
+from draftwire_core.engine.model.attention.packed_attention import (
     ATTENTION_NAME,
     ForwardPass,
     current_pass,
     in_packed_pass,
 )
-from speculative_engine.model.layers.decoder_layer import CompiledLayer, ResidualStream, can_compile
-from speculative_engine.model.layers.delta_block import DeltaBlock
-from speculative_engine.model.layers.layer_parts import Angles, AttentionParts, Norm
-from speculative_engine.model.layers.layer_reading import (
+from draftwire_core.engine.model.layers.decoder_layer import CompiledLayer, ResidualStream, can_compile
+from draftwire_core.engine.model.layers.delta_block import DeltaBlock
+from draftwire_core.engine.model.layers.layer_parts import Angles, AttentionParts, Norm
+from draftwire_core.engine.model.layers.layer_reading import (
     Blocks,
     eps_of_norm,
     kind_of,
@@ -33,8 +33,8 @@ from speculative_engine.model.layers.layer_reading import (
     read_parts,
     weight_of_norm,
 )
-from speculative_engine.model.linear.linear_structs import are_compiled
-from speculative_engine.model.linear.linear_weight import MakeLinear, parts_of
+from draftwire_core.engine.model.linear.linear_structs import are_compiled
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, parts_of
 
 
 class FusedNorm(nn.Module):

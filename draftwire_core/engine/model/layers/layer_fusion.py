@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from transformers import PreTrainedModel
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.library import BF16, library
-from speculative_engine.model.attention.rotary_angles import RotaryAngles, has_fixed_frequencies
-from speculative_engine.model.layers.decoder_layer import CompiledLayer, Room
-from speculative_engine.model.layers.fused_feature_layer import FusedFeatureLayer
-from speculative_engine.model.layers.fused_layer import FusedLayer, FusedNorm
-from speculative_engine.model.layers.layer_reading import kind_of, reads_features, supported_blocks
-from speculative_engine.model.linear.linear_weight import MakeLinear
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.library import BF16, library
+from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles, has_fixed_frequencies
+from draftwire_core.engine.model.layers.decoder_layer import CompiledLayer, Room
+from draftwire_core.engine.model.layers.fused_feature_layer import FusedFeatureLayer
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer, FusedNorm
+from draftwire_core.engine.model.layers.layer_reading import kind_of, reads_features, supported_blocks
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-from speculative_engine.kernels import attention as compiled_attention
-from speculative_engine.kernels.library import LANES
-from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.layers.delta_reading import read_net, supports_net
-from speculative_engine.model.layers.layer_kinds import KINDS, LayerKind
-from speculative_engine.model.layers.layer_parts import (
+from draftwire_core.engine.kernels import attention as compiled_attention
+from draftwire_core.engine.kernels.library import LANES
+from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.layers.delta_reading import read_net, supports_net
+from draftwire_core.engine.model.layers.layer_kinds import KINDS, LayerKind
+from draftwire_core.engine.model.layers.layer_parts import (
     AttentionParts,
     DeltaParts,
     FeatureParts,
@@ -23,9 +23,9 @@ from speculative_engine.model.layers.layer_parts import (
     Norm,
     TokenParts,
 )
-from speculative_engine.model.linear.joined_layers import join_layers
-from speculative_engine.model.linear.linear_weight import MakeLinear, joined
-from speculative_engine.model.ranks.sharded_layers import SummedLinear
+from draftwire_core.engine.model.linear.joined_layers import join_layers
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, joined
+from draftwire_core.engine.model.ranks.sharded_layers import SummedLinear
 
 _GATES: dict[type[nn.Module], str] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu_tanh"}
 """The activations of gates that compiled code has, by transformers' classes."""

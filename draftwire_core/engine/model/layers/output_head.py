@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.model.layers.fused_layer import FusedNorm
-from speculative_engine.model.linear.linear_structs import are_compiled
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.model.layers.fused_layer import FusedNorm
+from draftwire_core.engine.model.linear.linear_structs import are_compiled
 
 
 def tell_dtype(model: PreTrainedModel) -> None:

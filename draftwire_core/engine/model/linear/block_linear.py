@@ -11,12 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
-from speculative_engine.model.linear.block_weight import BlockWeight, in_blocks
-from speculative_engine.model.linear.half_weight import HalfWeight
-from speculative_engine.model.linear.linear_weight import MakeLinear, Weight
+from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType
+from draftwire_core.engine.model.linear.block_weight import BlockWeight, in_blocks
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, Weight
 
 
 class BlockLinear(nn.Module):

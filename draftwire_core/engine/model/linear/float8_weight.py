@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight as StoredFloats
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
-from speculative_engine.kernels.library import library
-from speculative_engine.model.linear.linear_weight import QuantisedWeight
-from speculative_engine.model.linear.output_parts import in_parts
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight as StoredFloats
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.gemm_fp8 import CompiledFp8Gemm
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
+from draftwire_core.engine.model.linear.output_parts import in_parts
 
 _ROWS_AT_ONCE = 1024
 """Outputs whose values are computed at once, which bounds the memory for their float32 values."""

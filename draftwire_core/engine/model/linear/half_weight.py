@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
-from speculative_engine.kernels.huge_pages import stacked_in_huge_pages
-from speculative_engine.model.linear.linear_weight import QuantisedWeight
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.kernels.huge_pages import stacked_in_huge_pages
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
 
 
 class HalfWeight(QuantisedWeight):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
+from draftwire_core.engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 
 _LARGEST = 127
 """Largest integer of a weight; -128 is not used, so that rounding is symmetric."""

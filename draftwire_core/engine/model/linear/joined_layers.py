@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.linear.linear_weight import MakeLinear, joined
+from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, joined
 
 
 class OutputRange(nn.Module):

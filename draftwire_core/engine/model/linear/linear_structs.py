@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.structs import Linear
-from speculative_engine.model.linear.linear_weight import parts_of
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.structs import Linear
+from draftwire_core.engine.model.linear.linear_weight import parts_of
 
 
 class LinearStructs:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.model.linear.block_weight import BlockWeight
-from speculative_engine.model.linear.linear_weight import QuantisedWeight
+from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
 
 
 class Mxfp4Weight(QuantisedWeight):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
-from speculative_engine.model.linear.row_exact import product_for
+from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
+from draftwire_core.engine.model.linear.row_exact import product_for
 
 
 class PackedLinear(nn.Module):

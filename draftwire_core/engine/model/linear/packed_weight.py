@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from speculative_engine.model.linear.linear_weight import MakeLinear
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear
 
 
 class PackedWeight:

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from transformers.activations import ACT2CLS
 
-from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
-from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
-from speculative_engine.model.linear.row_range import MOST_ROWS, RowRange, row_range
+from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
+from draftwire_core.engine.model.linear.row_range import MOST_ROWS, RowRange, row_range
 
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise operations among threads, at points that depend on the whole tensor's size."""

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import torch
 
-from speculative_engine.kernels.huge_pages import empty_in_huge_pages
-from speculative_engine.kernels.library import kernels_in_use
+from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages
+from draftwire_core.engine.kernels.library import kernels_in_use
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 

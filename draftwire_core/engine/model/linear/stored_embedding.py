@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.model.linear.block_weight import BlockWeight
-from speculative_engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
 
 
 class StoredEmbedding(nn.Module):

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_step import StepDecoder, StepEncoder
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_step import StepDecoder, StepEncoder
 
 _END, _HEARTBEAT, _PASS, _CAPTURE = range(4)
 _HEAD = 2

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from transformers.distributed import DistributedConfig
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.split_check import SplitError
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.ranks.split_check import SplitError
 
 
 class SummedLinear(nn.Module):

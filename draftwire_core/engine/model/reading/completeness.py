@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PretrainedConfig
 from transformers.utils import logging
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
 _NAMED = 3
 """Number of tensors that a message names."""

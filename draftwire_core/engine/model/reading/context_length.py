@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import PretrainedConfig
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.model.attention.rotary_factors import original_context
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.model.attention.rotary_factors import original_context
 
 _UNDECLARED = 2048
 """Context of a model that declares none."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.weight_files import WeightTotals
-from speculative_engine.model.reading.module_budget import module_budget
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.weight_files import WeightTotals
+from draftwire_core.engine.model.reading.module_budget import module_budget
 
 _TIED = 2
 """Factor by which a model may have more parameters than its files have elements: weights that it uses twice."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.model.reading.completeness import check_complete, without_report
-from speculative_engine.model.reading.quantised_model import quantisation_of
-from speculative_engine.model.reading.text_part import whole_class
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.model.reading.completeness import check_complete, without_report
+from draftwire_core.engine.model.reading.quantised_model import quantisation_of
+from draftwire_core.engine.model.reading.text_part import whole_class
 
 
 def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:

@@ -17,8 +17,8 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
 _LEAST = 1024
 _EACH = 4

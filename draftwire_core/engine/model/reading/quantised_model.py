@@ -9,19 +9,19 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.quantised.formats import read_format
-from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
-from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
-from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
-from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
-from speculative_engine.model.experts.experts import Expert, StoredExperts, is_experts, linear_of
-from speculative_engine.model.linear.float8_weight import Float8Weight
-from speculative_engine.model.linear.group_weight import GroupWeight
-from speculative_engine.model.linear.linear_weight import StoredLinear
-from speculative_engine.model.linear.mxfp4_weight import Mxfp4Weight
-from speculative_engine.model.reading.completeness import needs_no_place
-from speculative_engine.model.reading.declared_size import skeleton
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.quantised.formats import read_format
+from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
+from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerWeight
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.model.experts.experts import Expert, StoredExperts, is_experts, linear_of
+from draftwire_core.engine.model.linear.float8_weight import Float8Weight
+from draftwire_core.engine.model.linear.group_weight import GroupWeight
+from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
+from draftwire_core.engine.model.reading.completeness import needs_no_place
+from draftwire_core.engine.model.reading.declared_size import skeleton
 
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")

@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_MAPPING,
 )
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
 _NEEDED = {"Gemma3nModel": ("embed_vision", "embed_audio")}
 """Small modules that a class's code runs on every text, for tokens that a text does not have. They are not held."""

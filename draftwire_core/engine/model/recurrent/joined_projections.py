@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from speculative_engine.model.linear.joined_layers import join_layers
-from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
+from draftwire_core.engine.model.linear.joined_layers import join_layers
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
 
 PROJECTIONS = {
     "Qwen3NextGatedDeltaNet": ("in_proj_qkvz", "in_proj_ba"),

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import nn
 
-from speculative_engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
-from speculative_engine.model.linear.row_exact import in_whole_vectors
+from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
 
 _HEADS = (64, 32, 16)
 Rest: TypeAlias = torch.Tensor | None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.recurrent.mixers import (
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.recurrent.mixers import (
     DeltaMixer,
     KimiMixer,
     Mamba2Mixer,
@@ -16,8 +16,8 @@ from speculative_engine.model.recurrent.mixers import (
     joined,
     separate,
 )
-from speculative_engine.model.recurrent.scan_mixers import LruMixer, MambaMixer
-from speculative_engine.model.recurrent.shift_mixers import RwkvAttentionMixer, RwkvForwardMixer
+from draftwire_core.engine.model.recurrent.scan_mixers import LruMixer, MambaMixer
+from draftwire_core.engine.model.recurrent.shift_mixers import RwkvAttentionMixer, RwkvForwardMixer
 
 MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
     "Qwen3NextGatedDeltaNet": lambda module: DeltaMixer(module, interleaved),

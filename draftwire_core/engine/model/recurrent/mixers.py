@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from speculative_engine.kernels.layer_ops import gate as activate
-from speculative_engine.kernels.layer_ops import rms_norm
-from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.kernels.recurrence_shape import RecurrenceShape
-from speculative_engine.model.linear.row_exact import in_whole_vectors
-from speculative_engine.model.recurrent.mixer import OneRecurrence, Rest, convolution_of, silu, unit_rms
+from draftwire_core.engine.kernels.layer_ops import gate as activate
+from draftwire_core.engine.kernels.layer_ops import rms_norm
+from draftwire_core.engine.kernels.library import BF16, LANES, library
+from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape
+from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
+from draftwire_core.engine.model.recurrent.mixer import OneRecurrence, Rest, convolution_of, silu, unit_rms
 
 
 class DeltaMixer(OneRecurrence):

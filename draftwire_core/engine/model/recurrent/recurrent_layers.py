@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from speculative_engine.kernels.recurrence import run
-from speculative_engine.model.attention.packed_attention import current_pass, in_packed_pass
-from speculative_engine.model.recurrent.mixer import Mixer
-from speculative_engine.model.recurrent.mixer_kinds import MIXERS
+from draftwire_core.engine.kernels.recurrence import run
+from draftwire_core.engine.model.attention.packed_attention import current_pass, in_packed_pass
+from draftwire_core.engine.model.recurrent.mixer import Mixer
+from draftwire_core.engine.model.recurrent.mixer_kinds import MIXERS
 
 _SHARED_ATTENTION = ("Zamba2Attention",)
 """Attention of which one module serves several layers, and is told by its caller which one it is."""

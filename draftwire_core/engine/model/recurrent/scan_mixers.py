@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from speculative_engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
-from speculative_engine.model.attention.packed_attention import current_pass
-from speculative_engine.model.linear.row_exact import RowExactLinear, in_whole_vectors
-from speculative_engine.model.recurrent.mixer import (
+from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.model.attention.packed_attention import current_pass
+from draftwire_core.engine.model.linear.row_exact import RowExactLinear, in_whole_vectors
+from draftwire_core.engine.model.recurrent.mixer import (
     Advance,
     Mixer,
     MixerRecurrence,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from speculative_engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
-from speculative_engine.model.linear.row_exact import in_whole_vectors
-from speculative_engine.model.recurrent.mixer import (
+from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
+from draftwire_core.engine.model.recurrent.mixer import (
     Advance,
     Mixer,
     MixerRecurrence,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from speculative_engine.sampling import token_filters
-from speculative_engine.sampling.triton_kernels.slice_scores import INFINITY
+from draftwire_core.engine.sampling import token_filters
+from draftwire_core.engine.sampling.triton_kernels.slice_scores import INFINITY
 
 _UNIT = tl.constexpr(2.0**token_filters.MASS_BITS)
 """Units of probability mass, as `token_filters.mass_of` has them."""

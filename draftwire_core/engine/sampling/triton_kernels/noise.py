@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from speculative_engine.sampling import gumbel, philox
+from draftwire_core.engine.sampling import gumbel, philox
 
 NOISE_BLOCK = tl.constexpr(gumbel.NOISE_BLOCK)
 _LANES = tl.constexpr(4)

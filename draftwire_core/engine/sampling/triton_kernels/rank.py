@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from speculative_engine.sampling.triton_kernels.slice_scores import INFINITY, NONE, SPOILT, best_token, slice_scores
+from draftwire_core.engine.sampling.triton_kernels.slice_scores import INFINITY, NONE, SPOILT, best_token, slice_scores
 
 
 @triton.jit(do_not_specialize=["room"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from speculative_engine.sampling.triton_kernels.noise import NOISE_BLOCK, gumbel_of_blocks
+from draftwire_core.engine.sampling.triton_kernels.noise import NOISE_BLOCK, gumbel_of_blocks
 
 NONE = tl.constexpr(0x7FFFFFFF)
 """In place of a token: there is none that can be drawn."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from draftwire.cli.serve.ports import reachable
 from draftwire.cli.service import Job
 
-MODULE = "gateway"
+MODULE = "gateway_service"
 _SECONDS = 2.0
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
-from engine_adapter.adapted_request import AdaptedOrder
-from engine_adapter.batch_mirror import BatchMirror
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder
+from draftwire_core.adapters.common.batch_mirror import BatchMirror
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 
 LONG = 30.0
 

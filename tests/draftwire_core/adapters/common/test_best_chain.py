@@ -2,9 +2,9 @@
 
 import math
 
-from engine_adapter.best_chain import best_chain
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.adapters.common.best_chain import best_chain
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 MODELS = {"a": AcceptanceModel()}
 

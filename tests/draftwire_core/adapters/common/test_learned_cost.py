@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine_adapter.learned_cost import LearnedCost
+from draftwire_core.adapters.common.learned_cost import LearnedCost
 
 
 def test_it_knows_what_it_has_met() -> None:

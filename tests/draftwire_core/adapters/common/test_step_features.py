@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from engine_adapter.feature_taps import FeatureRows, FeatureTaps
-from engine_adapter.step_features import StepFeatures
-from service_runtime.errors import ServiceError
+from draftwire_core.adapters.common.feature_taps import FeatureRows, FeatureTaps
+from draftwire_core.adapters.common.step_features import StepFeatures
+from draftwire_core.runtime.errors import ServiceError
 
 HIDDEN, WIDTH, ROWS = 6, 5, 3
 STATES = [torch.ones(ROWS, HIDDEN), torch.ones(ROWS, HIDDEN)]

@@ -9,9 +9,9 @@ import pytest
 
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import ModelInfo
-from draftwire_sglang.remote_drafts import RemoteDrafts
-from draftwire_sglang.settings import AdapterSettings
-from service_runtime.process.settings import settings_from_environment
+from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
+from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.runtime.process.settings import settings_from_environment
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, text_after

@@ -78,7 +78,9 @@ def test_the_algorithm_answers_all_that_it_is_asked(srt: Path) -> None:
     """SGLang asks a registered algorithm whatever it asks its own; what CustomSpecAlgo lacks is the adapter's."""
     asked = set(methods(srt / "speculative/spec_info.py", "SpeculativeAlgorithm"))
     base = set(methods(srt / "speculative/spec_registry.py", "CustomSpecAlgo"))
-    ours = set(methods(Path(__file__).parents[2] / "draftwire_sglang/algorithm.py", "RemoteDraftAlgorithm"))
+    ours = set(
+        methods(Path(__file__).parents[4] / "draftwire_core/adapters/sglang/algorithm.py", "RemoteDraftAlgorithm")
+    )
     assert asked - base - ours <= {"from_string", "register", "get_platform_worker_cls"}
     assert "handle_server_args" in base
     text = method_text(srt / "speculative/spec_info.py", "SpeculativeAlgorithm", "create_future_map")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.draftwire_sglang.conftest import Connect, MakeSglang, unsure
+from tests.draftwire_core.adapters.sglang.conftest import Connect, MakeSglang, unsure
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_sglang import FakeSglang, Request
 from tests.harness.stand_ins.fake_vllm import text_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from draftwire_sglang.request_tokens import RequestTokens
+from draftwire_core.adapters.sglang.request_tokens import RequestTokens
 
 
 def test_it_grows_with_the_output_and_forgets_what_was_ahead() -> None:

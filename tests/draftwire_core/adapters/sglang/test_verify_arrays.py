@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftwire_sglang.verify_arrays import NOTHING, tree_mask, verify_arrays
-from engine_adapter.draft_tree import DraftTree
+from draftwire_core.adapters.common.draft_tree import DraftTree
+from draftwire_core.adapters.sglang.verify_arrays import NOTHING, tree_mask, verify_arrays
 
 
 def test_rows_parents_and_mask() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from draftwire import Client
-from draftwire_vllm import RemoteDrafter
-from draftwire_vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.adapters.vllm import RemoteDrafter
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, vllm_config

@@ -11,13 +11,13 @@ import torch
 
 from draftwire import Client
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from draftwire_vllm.remote_speculator import RemoteSpeculator
-from engine_adapter import pool_thread
-from service_runtime.process.settings import SettingsError
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.model.features.feature_codec import decode
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
-from tests.draftwire_vllm.conftest import following_logits
+from draftwire_core.adapters.common import pool_thread
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.runtime.process.settings import SettingsError
+from draftwire_core.runtime.process.startup_error import StartupError
+from tests.draftwire_core.adapters.vllm.conftest import following_logits
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import text_after
 from tests.harness.stand_ins.pool_drafters import greeting, knowing, wrong

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwire_vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
 from tests.harness.stand_ins.fake_vllm import vllm_config
 from tests.harness.vllm_sources import sources
 

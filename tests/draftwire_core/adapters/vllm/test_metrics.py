@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from engine_adapter.metrics import AdapterCollector
-from tests.draftwire_vllm.conftest import MakeVllm
+from draftwire_core.adapters.common.metrics import AdapterCollector
+from tests.draftwire_core.adapters.vllm.conftest import MakeVllm
 from tests.harness.deploy.metrics_document import Row, documented, served
 from tests.harness.stand_ins.fake_vllm import FakeVllm
 from tests.harness.stand_ins.pool_drafters import Listen

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from draftwire_vllm import registration
-from draftwire_vllm.vllm_version import METHOD, PROPOSER, REGISTERED
-from service_runtime.process.logs import configure_logs
+from draftwire_core.adapters.vllm import registration
+from draftwire_core.adapters.vllm.vllm_version import METHOD, PROPOSER, REGISTERED
+from draftwire_core.runtime.process.logs import configure_logs
 from tests.harness.checkout import ROOT
 
 
@@ -43,7 +43,7 @@ def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, capsy
     unknown = ModuleType("vllm")
     unknown.__version__ = "0.99.0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", unknown)
-    configure_logs("json", "info", names=("draftwire_vllm",))
+    configure_logs("json", "info", names=("draftwire_core",))
     registration.register()
     said = capsys.readouterr()
     assert "draftwire's speculator is not registered with vLLM's runner V2" in said.out + said.err

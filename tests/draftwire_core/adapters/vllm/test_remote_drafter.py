@@ -13,11 +13,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire import Client
-from draftwire_vllm import RemoteDrafter
-from draftwire_vllm.vllm_version import WrongRunnerError
-from service_runtime.process.logs import configure_logs
-from service_runtime.process.startup_error import StartupError
-from tests.draftwire_vllm.conftest import MakeVllm
+from draftwire_core.adapters.vllm import RemoteDrafter
+from draftwire_core.adapters.vllm.vllm_version import WrongRunnerError
+from draftwire_core.runtime.process.logs import configure_logs
+from draftwire_core.runtime.process.startup_error import StartupError
+from tests.draftwire_core.adapters.vllm.conftest import MakeVllm
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import FakeVllm, text_after, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, wrong
@@ -279,7 +279,7 @@ def test_steps_whose_drafts_nobody_can_use(vllm: MakeVllm, listen: Listen) -> No
 
 
 def test_the_runner_is_logged_and_an_unknown_version_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logs("json", "info", names=("draftwire_vllm",))
+    configure_logs("json", "info", names=("draftwire_core",))
     runner = SimpleNamespace(drafter=object())
     RemoteDrafter.check_runner(runner, "0.33.0")
     known = capsys.readouterr()

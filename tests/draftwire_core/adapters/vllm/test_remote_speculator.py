@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from draftwire import Client
-from draftwire_vllm.remote_speculator import RemoteSpeculator
-from tests.draftwire_vllm.conftest import MakeRunner, following_logits
+from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
+from tests.draftwire_core.adapters.vllm.conftest import MakeRunner, following_logits
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import text_after, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, wrong

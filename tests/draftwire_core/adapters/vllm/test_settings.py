@@ -2,8 +2,8 @@
 
 import pytest
 
-from draftwire_vllm.settings import AdapterSettings
-from service_runtime.process.settings import SettingsError, settings_from_environment
+from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.runtime.process.settings import SettingsError, settings_from_environment
 
 
 def test_defaults_need_no_variable() -> None:

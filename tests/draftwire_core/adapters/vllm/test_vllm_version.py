@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from draftwire_vllm.vllm_version import WrongRunnerError, runner_and_reason, unknown_version
+from draftwire_core.adapters.vllm.vllm_version import WrongRunnerError, runner_and_reason, unknown_version
 
 
 @pytest.mark.parametrize("version", ["0.32.0", "0.33.1", "0.33", "0.33.0+cpu"])

@@ -49,8 +49,8 @@ def main() -> None:
     from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
     from vllm.v1.worker.gpu.states import RequestState
 
-    from draftwire_vllm import registration, vllm_version
-    from draftwire_vllm.remote_speculator import RemoteSpeculator
+    from draftwire_core.adapters.vllm import registration, vllm_version
+    from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
 
     first = spec_decode.init_speculator
     registration.register()  # once more

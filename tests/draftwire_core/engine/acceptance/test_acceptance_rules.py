@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of, sampling_of
-from speculative_engine.acceptance.coupled import CoupledRule
-from speculative_engine.acceptance.lossy import ThresholdRule, TypicalRule
-from speculative_engine.acceptance.rejection import RejectionRule
-from speculative_engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
-from speculative_engine.field_error import FieldError
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.distributions import draw, probabilities
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of, sampling_of
+from draftwire_core.engine.acceptance.coupled import CoupledRule
+from draftwire_core.engine.acceptance.lossy import ThresholdRule, TypicalRule
+from draftwire_core.engine.acceptance.rejection import RejectionRule
+from draftwire_core.engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.distributions import draw, probabilities
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 TOKENS = 9
 TRIALS = 4000

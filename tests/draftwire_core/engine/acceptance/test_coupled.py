@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from speculative_engine.acceptance.coupled import walk_on_device
+from draftwire_core.engine.acceptance.coupled import walk_on_device
 from tests.harness.engine.random_work import random_job, walked
 
 

@@ -11,15 +11,15 @@ import torch
 from scipy import stats
 from transformers import PreTrainedModel
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.distributions import probabilities
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import engine_of, packed, plain_logits, tiny_model
 
 TOKENS = 6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 
 
 @pytest.mark.parametrize(

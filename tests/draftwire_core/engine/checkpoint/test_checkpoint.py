@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.stand_ins.hub_server import COMMIT, HubServer, SilentHub, serving_hub
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DRAFT = ROOT / "models" / "draft"
 
 
@@ -23,7 +23,7 @@ def find(source: str, home: Path, **environment: str) -> subprocess.CompletedPro
     program = (
         "import sys, logging\n"
         "logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
-        "from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
+        "from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
         "try:\n"
         "    found = Checkpoint.find(sys.argv[1])\n"
         "except ModelLoadError as error:\n"
@@ -245,7 +245,7 @@ def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
     program = (
         "import logging, sys\n"
         "logging.basicConfig(format='%(message)s')\n"
-        "from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
+        "from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
         "try:\n"
         "    Checkpoint.find('lab/draft')\n"
         "except ModelLoadError:\n"
@@ -261,7 +261,9 @@ def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
 @pytest.mark.slow
 class TestInAFreshProcess:
     def test_a_tokenizer_comes_without_weights(self, repositories: Path, home: Path) -> None:
-        program = "from speculative_engine.text.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
+        program = (
+            "from draftwire_core.engine.text.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
+        )
         own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
         with serving_hub(repositories) as hub:
             environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}

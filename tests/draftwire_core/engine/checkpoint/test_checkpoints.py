@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 SAFE, PICKLE = "model.safetensors", "pytorch_model.bin"

@@ -15,9 +15,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.faults.fuzz_gguf import attack
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
-from speculative_engine.checkpoint.gguf_header import MOST_HEADER
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf_header import MOST_HEADER
 from tests.harness.models.gguf_model import write_gguf
 
 CONFIG = LlamaConfig(

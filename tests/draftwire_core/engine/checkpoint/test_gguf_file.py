@@ -26,12 +26,12 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKEN
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.gguf_model import QUANTISERS, quantise, write_checkpoint_as_gguf, write_gguf
 
-TARGET = Path(__file__).resolve().parents[3] / "models" / "target"
+TARGET = Path(__file__).resolve().parents[4] / "models" / "target"
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 64,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.hub_id import HubId
+from draftwire_core.engine.checkpoint.hub_id import HubId
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from speculative_engine.checkpoint.load_errors import load_errors
-from speculative_engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
 
 
 def told(error: Exception) -> ModelLoadError:

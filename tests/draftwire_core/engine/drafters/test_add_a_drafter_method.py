@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from speculative_engine.loading.methods import METHODS
+from draftwire_core.engine.loading.methods import METHODS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

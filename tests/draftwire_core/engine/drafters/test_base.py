@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from speculative_engine.drafters.base import TreeDraft, TreeDrafter
-from speculative_engine.drafters.drafter import DraftSpec, OutOfSyncError
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
+from draftwire_core.engine.drafters.drafter import DraftSpec, OutOfSyncError
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 class Counting(TreeDrafter[TreeDraft]):

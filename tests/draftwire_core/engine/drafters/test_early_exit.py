@@ -6,16 +6,21 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.drafters.drafter import DraftSpec, EngineState
-from speculative_engine.drafters.early_exit import EarlyExitDrafter, EarlyExitOptions, early_exit_drafter, weights_share
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.field_error import FieldError
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState
+from draftwire_core.engine.drafters.early_exit import (
+    EarlyExitDrafter,
+    EarlyExitOptions,
+    early_exit_drafter,
+    weights_share,
+)
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import Proposal
 from tests.harness.engine.early_exit_engine import SPECS, engine_with
 from tests.harness.engine.engines import (
     GREEDY,

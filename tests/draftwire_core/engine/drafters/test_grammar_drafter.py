@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.grammar import GrammarDrafter
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 class Script:

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.drafters.drafter import DraftSpec, StateDrafter
-from speculative_engine.drafters.medusa import MedusaDrafter, MedusaOptions, medusa_drafter
-from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
-from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters.drafter import DraftSpec, StateDrafter
+from draftwire_core.engine.drafters.medusa import MedusaDrafter, MedusaOptions, medusa_drafter
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.engines import (
     GREEDY,
@@ -31,7 +31,7 @@ from tests.harness.engine.engines import (
 )
 from tests.harness.models.medusa_training import train_heads
 
-MODELS = Path(__file__).parents[3] / "models"
+MODELS = Path(__file__).parents[4] / "models"
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 SPECS = specs_of(PROMPTS, 40, GREEDY)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
-from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
-from speculative_engine.field_error import FieldError
-from speculative_engine.model.packed_model import ModelLoadError
+from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
+from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.model.packed_model import ModelLoadError
 from tests.harness.engine.engines import packed, tiny_model
 
 HIDDEN, VOCABULARY = 6, 20

@@ -2,8 +2,8 @@
 
 import pytest
 
-from speculative_engine.planning.round_worth import RoundWorth
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.round_worth import RoundWorth
+from draftwire_core.engine.planning.step_cost import StepCost
 
 
 def worth(drafting: float, slope: float = 0.0) -> RoundWorth:

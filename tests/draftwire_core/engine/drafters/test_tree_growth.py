@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 SURE, LIKELY, UNLIKELY = math.log(0.95), math.log(0.6), math.log(0.05)
 

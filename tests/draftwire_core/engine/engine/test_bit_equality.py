@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import kernels_in_use, use_kernels
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import kernels_in_use, use_kernels
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
     Rows,

@@ -4,15 +4,15 @@ from collections.abc import Sequence as ListLike
 
 import pytest
 
-from speculative_engine.drafters.probing import Probes
-from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.step_result import SequenceOutcome
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
-from speculative_engine.tree.token_tree import Node
+from draftwire_core.engine.drafters.probing import Probes
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
+from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.token_tree import Node
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams(temperature=0.8)
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.engine import feature_streams
-from speculative_engine.engine.feature_streams import FeatureKind
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.features import held_states
-from speculative_engine.model.features.feature_codec import decode
-from speculative_engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.engine import feature_streams
+from draftwire_core.engine.engine.feature_streams import FeatureKind
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import SequenceFeatures
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.features import held_states
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

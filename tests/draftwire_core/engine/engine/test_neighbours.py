@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
-from speculative_engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 from tests.harness.engine.engines import GREEDY, packed, random_tokens
 from tests.harness.engine.special_models import quick_model
 from tests.harness.stand_ins.fixed_cost import FixedCost

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import MergeCount, Proposal
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import MergeCount, Proposal
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

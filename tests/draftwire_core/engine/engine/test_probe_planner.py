@@ -11,23 +11,23 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
-from speculative_engine.drafters.lookahead.ngram_pool import NgramPool
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from draftwire_core.engine.drafters.lookahead.ngram_pool import NgramPool
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, Generated, packed, random_tokens, tiny_model
 from tests.harness.engine.special_models import quick_model
 
-MODELS = Path(__file__).parents[3] / "models"
+MODELS = Path(__file__).parents[4] / "models"
 SMALL = LookaheadOptions(window=5, ngram=4)
 PROMPTS = [random_tokens(9, seed=1) * 3, random_tokens(3, seed=2), random_tokens(5, seed=3) * 5, [7]]
 COUNT = 30

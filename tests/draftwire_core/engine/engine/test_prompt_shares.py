@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.engine.prompt_shares import divide
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.prompt_shares import divide
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens
 from tests.harness.engine.special_models import quick_model
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.engine.scoring import Score, ScoreSpec
-from speculative_engine.kv.recurrent_states import KEPT_EVERY, RecurrentStates
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import state_plan
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.scoring import Score, ScoreSpec
+from draftwire_core.engine.kv.recurrent_states import KEPT_EVERY, RecurrentStates
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model import state_plan
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.early_exit_engine import Attached, engine_with
 from tests.harness.engine.engines import (
     GREEDY,

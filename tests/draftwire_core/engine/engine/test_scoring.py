@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
-from speculative_engine.engine.scoring import Score, ScoreSpec, top_log_probs
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine.scoring import Score, ScoreSpec, top_log_probs
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

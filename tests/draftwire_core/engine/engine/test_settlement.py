@@ -2,7 +2,7 @@
 
 import torch
 
-from speculative_engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.sequence import SequenceSpec
 from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens
 from tests.harness.engine.special_models import quick_model
 

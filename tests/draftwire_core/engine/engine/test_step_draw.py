@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from speculative_engine.engine import step_draw
-from speculative_engine.engine.step_draw import draw_step, draw_step_on_device, tree_of
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.device_sampler import DeviceDraw
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine import step_draw
+from draftwire_core.engine.engine.step_draw import draw_step, draw_step_on_device, tree_of
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.device_sampler import DeviceDraw
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
     engine_of,

@@ -11,16 +11,16 @@ from functools import cache
 import pytest
 import torch
 
-from speculative_engine.engine import step_draw
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import StepResult
-from speculative_engine.logits.logit_changes import LogitChanges
-from speculative_engine.logits.processors import LogitBias, editors_of
-from speculative_engine.model.backends import choose_backend
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.engine import step_draw
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import StepResult
+from draftwire_core.engine.logits.logit_changes import LogitChanges
+from draftwire_core.engine.logits.processors import LogitBias, editors_of
+from draftwire_core.engine.model.backends import choose_backend
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

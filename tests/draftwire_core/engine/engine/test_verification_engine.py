@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish, RejectedDraft
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalError
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish, RejectedDraft
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import MergeCount, Proposal, ProposalError
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 from tests.harness.engine.engines import GREEDY, packed, random_tokens
 from tests.harness.engine.special_models import quick_model
 from tests.harness.stand_ins.fixed_cost import FixedCost

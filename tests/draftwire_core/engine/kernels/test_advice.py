@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from speculative_engine.kernels.advice import faster, kernels_of
-from speculative_engine.kernels.library import LIBRARY, available_kernels, use_kernels
+from draftwire_core.engine.kernels.advice import faster, kernels_of
+from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, use_kernels
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels import attention as compiled_attention
-from speculative_engine.kernels.attention import SlotLanes, attend
-from speculative_engine.kernels.kv_rows import as_float16, rounded, widened
-from speculative_engine.kernels.library import available_kernels, kernels_in_use, use_kernels
-from speculative_engine.model.attention import packed_attention
+from draftwire_core.engine.kernels import attention as compiled_attention
+from draftwire_core.engine.kernels.attention import SlotLanes, attend
+from draftwire_core.engine.kernels.kv_rows import as_float16, rounded, widened
+from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, use_kernels
+from draftwire_core.engine.model.attention import packed_attention
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
 pytestmark = pytest.mark.skipif(compiled_attention.library() is None, reason="not built: there is no C compiler")

@@ -6,15 +6,15 @@ from typing import get_args
 import pytest
 import torch
 
-from speculative_engine.kernels import block_reading as module
-from speculative_engine.kernels.block_reading import (
+from draftwire_core.engine.kernels import block_reading as module
+from draftwire_core.engine.kernels.block_reading import (
     BlockReading,
     block_reading,
     choose_block_reading,
     use_block_reading,
 )
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
-from speculative_engine.kernels.library import LIBRARY
+from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
+from draftwire_core.engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.product_checks import random_rows
 

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from speculative_engine.kernels import compiled_product
-from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
-from speculative_engine.kernels.library import LIBRARY
-from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, can_pack
+from draftwire_core.engine.kernels import compiled_product
+from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.kernels.library import LIBRARY
+from draftwire_core.engine.model.linear.row_exact import PackedProduct, RowExactLinear, can_pack
 from tests.harness.kernels.gemm_kinds import NUMBERS, number_of
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")

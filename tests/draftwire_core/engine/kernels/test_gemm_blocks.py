@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels.gemm_blocks import (
+from draftwire_core.engine.kernels.gemm_blocks import (
     FORMATS,
     BlockType,
     CompiledBlockGemm,
     block_values,
     can_multiply_blocks,
 )
-from speculative_engine.kernels.library import LIBRARY
+from draftwire_core.engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks, values
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
-from speculative_engine.kernels.library import LIBRARY
+from draftwire_core.engine.kernels.gemm_fp8 import CompiledFp8Gemm
+from draftwire_core.engine.kernels.library import LIBRARY
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (
     assert_documented,

@@ -4,9 +4,9 @@ weight."""
 import pytest
 import torch
 
-from speculative_engine.kernels.gemm_blocks import CompiledBlockGemm
-from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
-from speculative_engine.kernels.library import LIBRARY
+from draftwire_core.engine.kernels.gemm_blocks import CompiledBlockGemm
+from draftwire_core.engine.kernels.gemm_groups import CompiledGroupGemm
+from draftwire_core.engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (

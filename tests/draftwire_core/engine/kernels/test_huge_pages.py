@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speculative_engine.kernels.huge_pages import in_huge_pages
+from draftwire_core.engine.kernels.huge_pages import in_huge_pages
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])

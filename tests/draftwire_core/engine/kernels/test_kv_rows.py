@@ -5,11 +5,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from speculative_engine.kernels import kv_rows
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.kv_rows import STORED, as_float16, elements, rounded, stored_width, widened, write_rows
-from speculative_engine.kernels.layer_ops import rope
-from speculative_engine.kernels.library import available_kernels, use_kernels
+from draftwire_core.engine.kernels import kv_rows
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels.kv_rows import (
+    STORED,
+    as_float16,
+    elements,
+    rounded,
+    stored_width,
+    widened,
+    write_rows,
+)
+from draftwire_core.engine.kernels.layer_ops import rope
+from draftwire_core.engine.kernels.library import available_kernels, use_kernels
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 compiled = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 

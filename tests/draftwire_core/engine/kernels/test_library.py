@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.kernels import build, structs
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.library import LibraryMismatchError
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.kernels import build, structs
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels.library import LibraryMismatchError
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness import processes
 from tests.harness.waiting import LONG_PATIENCE
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")]
 
-REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling draftwire-services"
+REMEDY = "make setup.*python -m draftwire_core.engine.kernels.build.*reinstalling draftwire-services"
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_no_model_loads_with_a_refused_library(refused: Path) -> None:
 @pytest.mark.parametrize("service", ["verifier_service", "drafter_service"])
 def test_no_service_starts_with_a_refused_library(service: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from speculative_engine.kernels import library; "
+        "import sys; from pathlib import Path; from draftwire_core.engine.kernels import library; "
         f"library.LIBRARY = Path({str(tmp_path / build.LIBRARY.name)!r}); library.LIBRARY.write_bytes(b'none'); "
         f"from {service}.process import main; sys.exit(main())"
     )

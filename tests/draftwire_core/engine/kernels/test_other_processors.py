@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.kernels import build
-from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm import CompiledGemm
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
-from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
-from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
-from speculative_engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
-from speculative_engine.kernels.library import GEMM_KERNELS
+from draftwire_core.engine.kernels import build
+from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.gemm import CompiledGemm
+from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
+from draftwire_core.engine.kernels.gemm_fp8 import CompiledFp8Gemm
+from draftwire_core.engine.kernels.gemm_groups import CompiledGroupGemm
+from draftwire_core.engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
+from draftwire_core.engine.kernels.library import GEMM_KERNELS
 from tests.harness.checkout import ROOT
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.driver import (
@@ -180,7 +180,7 @@ def of_the_wheel(place: Path) -> Path:
     built = build_wheels(place, ["aarch64"])
     with zipfile.ZipFile(built.services["aarch64"]) as wheel:
         library = place / build.LIBRARY.name
-        library.write_bytes(wheel.read(f"draftwire_services/{build.LIBRARY.relative_to(ROOT)}"))
+        library.write_bytes(wheel.read(str(build.LIBRARY.relative_to(ROOT))))
     program = place / "of-the-wheel"
     linked = [f"-I{build.SOURCES}", str(DRIVER), str(library), "-Wl,-rpath,$ORIGIN", "-o", str(program)]
     subprocess.run([COMPILER, *linked], check=True, timeout=build.COMPILE_SECONDS)

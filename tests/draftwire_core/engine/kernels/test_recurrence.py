@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels import recurrence
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import available_kernels, kernels_in_use, use_kernels
-from speculative_engine.kernels.recurrence import run
-from speculative_engine.kernels.recurrence_shape import LayerMemory
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels import recurrence
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, use_kernels
+from draftwire_core.engine.kernels.recurrence import run
+from draftwire_core.engine.kernels.recurrence_shape import LayerMemory
 from tests.harness.kernels.recurrences import SHAPES, RandomRecurrence, items_of
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speculative_engine.kernels.library import library, loaded
-from speculative_engine.kernels.structs import TASK
+from draftwire_core.engine.kernels.library import library, loaded
+from draftwire_core.engine.kernels.structs import TASK
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(library() is None, reason="not built: there is no C compiler")]
 

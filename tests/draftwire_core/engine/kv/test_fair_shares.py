@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.kv.fair_shares import FairRows, ServedVerifier, max_min, shares
+from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier, max_min, shares
 
 WEIGHTS = st.floats(min_value=0.05, max_value=20.0)
 VERIFIERS = st.lists(

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.kernels.kv_rows import rounded
-from speculative_engine.kv.kv_slots import (
+from draftwire_core.engine.kernels.kv_rows import rounded
+from draftwire_core.engine.kv.kv_slots import (
     PADDING_SLOT,
     SLOT_BLOCK,
     KvCache,

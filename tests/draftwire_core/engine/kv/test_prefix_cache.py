@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from speculative_engine.kv.kv_slots import OutOfSlotsError, SlotPool
-from speculative_engine.kv.prefix_cache import Prefix, PrefixCache, common_length
+from draftwire_core.engine.kv.kv_slots import OutOfSlotsError, SlotPool
+from draftwire_core.engine.kv.prefix_cache import Prefix, PrefixCache, common_length
 
 TEXTS = st.lists(st.integers(0, 2), max_size=8)
 CAPACITY = 24

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish, SequenceOutcome
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.early_exit_engine import Attached, engine_with
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
 from tests.harness.engine.slot_check import check_slots

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.kv.fair_shares import ServedVerifier, max_min
-from speculative_engine.kv.kv_slots import SlotList, SlotPool
-from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
+from draftwire_core.engine.kv.fair_shares import ServedVerifier, max_min
+from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
+from draftwire_core.engine.kv.slot_queue import SlotQueue, SlotUse
 
 
 class Holder:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from speculative_engine.loading import company_test, self_test
-from speculative_engine.loading.company_test import same_in_company
-from speculative_engine.loading.self_test import SelfTestReport, check_reproducible, run_self_test
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.loading import company_test, self_test
+from draftwire_core.engine.loading.company_test import same_in_company
+from draftwire_core.engine.loading.self_test import SelfTestReport, check_reproducible, run_self_test
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import packed, tiny_model
 from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 

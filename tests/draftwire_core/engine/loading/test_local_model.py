@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model import local_model
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.field_error import FieldError
-from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model import local_model
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
 from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint

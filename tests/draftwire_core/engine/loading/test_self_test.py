@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from speculative_engine.kernels.kv_rows import elements
-from speculative_engine.kv import kv_slots
-from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
+from draftwire_core.engine.kernels.kv_rows import elements
+from draftwire_core.engine.kv import kv_slots
+from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.kv.kv_slots import KvCache
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import ARCHITECTURES, packed, random_tokens, tiny_model, walk
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

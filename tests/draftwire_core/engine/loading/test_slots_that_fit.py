@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from speculative_engine.loading import slots_that_fit as module
-from speculative_engine.loading.slots_that_fit import MemoryNeeds, size_cache, slots_that_fit
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.loading import slots_that_fit as module
+from draftwire_core.engine.loading.slots_that_fit import MemoryNeeds, size_cache, slots_that_fit
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import error, packed, random_tokens, tiny_model, walk

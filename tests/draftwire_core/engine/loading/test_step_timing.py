@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from speculative_engine.loading import step_timing
-from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.experts.experts import Experts
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.loading import step_timing
+from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.model.experts.experts import Experts
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model
 from tests.harness.engine.expert_models import expert_model
 

@@ -10,19 +10,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import Finish
-from speculative_engine.logits.logit_changes import LogitChanges
-from speculative_engine.logits.processors import editors_of
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.step_result import Finish
+from draftwire_core.engine.logits.logit_changes import LogitChanges
+from draftwire_core.engine.logits.processors import editors_of
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal
 from tests.harness.engine.engines import engine_of
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
+MODELS = Path(__file__).resolve().parents[4] / "models"
 PROMPT = "def add(first, second):\n    return first + second\n\n\ndef subtract(first, second):\n    return"
 TOKENS = 28
 

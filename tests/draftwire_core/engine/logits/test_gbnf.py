@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.engine.written_forms import Writer
 
 
 @pytest.fixture(scope="module")
 def writer() -> Writer:
-    return Writer(Tokenizer.load(str(Path(__file__).resolve().parents[3] / "models" / "target")))
+    return Writer(Tokenizer.load(str(Path(__file__).resolve().parents[4] / "models" / "target")))
 
 
 @pytest.mark.parametrize(

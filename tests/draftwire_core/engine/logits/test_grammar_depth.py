@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
-from speculative_engine.logits.longest_path import longest_path
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
+from draftwire_core.engine.logits.longest_path import longest_path
 from tests.harness import processes
 from tests.harness.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
 from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
 
-TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
+TOKENIZER = Path(__file__).resolve().parents[4] / "models" / "target" / "tokenizer.json"
 COMPILE = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.text.token_table import TokenTable
 from tokenizers import Tokenizer
 
 compiler = GrammarCompiler(lambda: TokenTable.of(Tokenizer.from_file(sys.argv[1])), 4100)

@@ -12,18 +12,18 @@ import pytest
 import torch
 from llguidance import LLParserLimits
 
-from speculative_engine.logits import grammar_compiler, grammar_form, grammar_library
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_compiler import GrammarCompiler
-from speculative_engine.logits.grammar_form import GrammarForm, TokenMisfitError
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.logits.output_form import allowed_nodes
-from speculative_engine.text.tokenizer import Tokenizer
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.logits import grammar_compiler, grammar_form, grammar_library
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
+from draftwire_core.engine.logits.grammar_form import GrammarForm, TokenMisfitError
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.logits.output_form import allowed_nodes
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.tree.token_tree import TokenTree
 
 pytestmark = pytest.mark.processes
 
-MODEL = str(Path(__file__).resolve().parents[3] / "models" / "target")
+MODEL = str(Path(__file__).resolve().parents[4] / "models" / "target")
 EOS = 0
 PADDED = 4100
 """Vocabulary size of the logits; the bundled tokenizer has 4096 tokens."""

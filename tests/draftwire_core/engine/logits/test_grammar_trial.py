@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from speculative_engine.logits import grammar_compiler
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_trial import GrammarTrial
-from speculative_engine.text.token_table import TokenTable
+from draftwire_core.engine.logits import grammar_compiler
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_trial import GrammarTrial
+from draftwire_core.engine.text.token_table import TokenTable
 from tests.harness.hostile_forms import patterns
 from tests.harness.processes import ended
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
-TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
+TOKENIZER = Path(__file__).resolve().parents[4] / "models" / "target" / "tokenizer.json"
 FINE = Grammar(FormKind.REGEX, "[a-z]+")
 TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, patterns())
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from speculative_engine.field_error import FieldError
-from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.logits.processors import editors_of
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.logits.processors import editors_of
 
 VOCABULARY = 50
 ENDS = (3, 7)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.model.file_pages import let_go
+from draftwire_core.engine.model.file_pages import let_go
 
 _BYTES = 8 << 20
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.model.host_memory import free_memory
+from draftwire_core.engine.model.host_memory import free_memory
 
 GIB = 1 << 30
 

@@ -11,25 +11,25 @@ from typing import get_args
 import pytest
 import torch
 
-from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import (
+from draftwire_core.engine.kernels import library as compiled_library
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import (
     KernelsError,
     available_kernels,
     kernels_in_use,
     library,
     use_kernels,
 )
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.numerics import Numerics, model_numerics
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.numerics import Numerics, model_numerics
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness import processes
 from tests.harness.engine.engines import packed, tiny_model
 from tests.harness.engine.special_models import llama
 from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 CPU = Path("/proc/cpuinfo")
 NEEDED: dict[Kernels, set[str]] = {
     "avx2": {"avx2", "fma"},
@@ -170,7 +170,7 @@ def test_what_cannot_run_is_refused() -> None:
 _ALONE = """
 import torch
 torch.set_num_threads(1)
-from speculative_engine.model.numerics import model_numerics
+from draftwire_core.engine.model.numerics import model_numerics
 from tests.harness.engine.engines import packed
 from tests.harness.engine.special_models import llama
 found = model_numerics(packed(llama(torch.float32)))

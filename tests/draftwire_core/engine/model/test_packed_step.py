@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.model.cuda.lane_paths import ranges_of
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_step import StepDecoder, StepEncoder
+from draftwire_core.engine.model.cuda.lane_paths import ranges_of
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_step import StepDecoder, StepEncoder
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from speculative_engine.kernels.library import library
+from draftwire_core.engine.kernels.library import library
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import tiny_model
@@ -28,7 +28,7 @@ _SPARE = 80
 _LOAD = """
 import re, sys
 from pathlib import Path
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 
 def peak(since_now=False):
     if since_now:

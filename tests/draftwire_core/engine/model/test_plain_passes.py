@@ -10,11 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.backends import choose_backend, cuda_backend
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.backends import choose_backend, cuda_backend
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     ARCHITECTURES,
     GREEDY,
@@ -70,7 +70,7 @@ def test_they_say_what_plain_forwards_say(name: str, gpu: PretendedGpu) -> None:
 
 
 def test_one_warning_names_the_reason(gpu: PretendedGpu, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "speculative_engine"):
+    with caplog.at_level(logging.WARNING, "draftwire_core.engine"):
         model = on_gpu(tiny_model("Llama"), 400)
         model.capture_graphs()
     (record,) = caplog.records

@@ -8,13 +8,13 @@ import pytest
 from drafter_service.models.loaded_model import NoMemoryError
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
-from service_runtime.errors import ServiceError
-from service_runtime.process.startup_error import StartupError
-from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import room_for_cache
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.reading import read_model
+from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model import room_for_cache
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.reading import read_model
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import write_eagle, write_parallel

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.engines import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
 from tests.harness.engine.special_models import truncated
 from tests.harness.models.tiny_checkpoint import write_checkpoint

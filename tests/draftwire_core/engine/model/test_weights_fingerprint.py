@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from speculative_engine.model.weights_fingerprint import weights_fingerprint
+from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
 
 
 def small(seed: int = 1) -> nn.Module:

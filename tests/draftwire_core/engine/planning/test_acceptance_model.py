@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 def node(log_prob: float = -0.1, rank: int = 0) -> Node:

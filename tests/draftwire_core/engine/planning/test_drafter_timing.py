@@ -2,8 +2,8 @@
 
 import pytest
 
-from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from draftwire_core.engine.tree.proposal import Proposal
 from tests.harness.engine.counted_work import instructions
 
 

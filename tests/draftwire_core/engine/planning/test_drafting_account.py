@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.drafting_account import (
+from draftwire_core.engine.planning.drafting_account import (
     ALLOWANCE,
     MOST_BALANCE,
     MOST_RESERVE,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.planning.pace import Pace, PaceLimit
-from speculative_engine.planning.planner import Candidate, Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.planning.pace import Pace, PaceLimit
+from draftwire_core.engine.planning.planner import Candidate, Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 class Certain(AcceptanceModel):

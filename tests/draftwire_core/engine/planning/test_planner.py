@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
-from speculative_engine.planning.planner import Candidate, Planner
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
+from draftwire_core.engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from draftwire_core.engine.planning.planner import Candidate, Planner
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 
 class Fixed(AcceptanceModel):

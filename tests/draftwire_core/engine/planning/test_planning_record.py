@@ -2,9 +2,9 @@
 
 import pytest
 
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.planning.planning_record import PlanningRecord
-from speculative_engine.tree.proposal import Proposal
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.planning.planning_record import PlanningRecord
+from draftwire_core.engine.tree.proposal import Proposal
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.planning.running_mean import OUTLIER, RunningMean
+from draftwire_core.engine.planning.running_mean import OUTLIER, RunningMean
 
 SECONDS = st.floats(1e-6, 1e3)
 WEIGHTS = st.floats(0.01, 1.0)

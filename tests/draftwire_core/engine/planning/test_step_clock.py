@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from speculative_engine.planning import step_clock
-from speculative_engine.planning.step_clock import StepClock
+from draftwire_core.engine.planning import step_clock
+from draftwire_core.engine.planning.step_clock import StepClock
 from tests.harness.engine.engines import engine_of, generate, packed, random_tokens, specs_of, tiny_model
 
 

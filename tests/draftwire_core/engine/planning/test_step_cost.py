@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.step_cost import StepCost
+from draftwire_core.engine.planning.step_cost import StepCost
 
 
 def test_interpolates_between_points_and_goes_on_beyond_them() -> None:

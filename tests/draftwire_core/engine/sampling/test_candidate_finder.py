@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
-from speculative_engine.sampling.candidate_finder import candidate_finder, candidates_by_kernels
-from speculative_engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
-from speculative_engine.sampling.kernel_sampler import SLICE, KernelSampler
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.candidate_finder import candidate_finder, candidates_by_kernels
+from draftwire_core.engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
+from draftwire_core.engine.sampling.kernel_sampler import SLICE, KernelSampler
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.pretended_gpu import DEVICE, GpuTensor, pretended_gpu
 
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def test_rows_that_filter_tokens() -> None:
 
 def test_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     assert candidate_finder(CPU) is candidates
-    monkeypatch.setattr("speculative_engine.sampling.candidate_finder.sampler_of", lambda _: (None, "no triton"))
+    monkeypatch.setattr("draftwire_core.engine.sampling.candidate_finder.sampler_of", lambda _: (None, "no triton"))
     assert candidate_finder(DEVICE) is candidates_on_device
 
 

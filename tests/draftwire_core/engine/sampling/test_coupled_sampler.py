@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from speculative_engine.kernels.library import library
-from speculative_engine.sampling import gumbel
-from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
-from speculative_engine.sampling.gumbel import gumbel_at
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.sampling import gumbel
+from draftwire_core.engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
+from draftwire_core.engine.sampling.gumbel import gumbel_at
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -74,7 +74,7 @@ def filtered_softmax(logits: Tensor, params: SamplingParams) -> np.ndarray:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The two implementations, which draw the same tokens."""
     if request.param == "torch":
-        monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.fits", lambda logits: False)
+        monkeypatch.setattr("draftwire_core.engine.sampling.coupled_sampler.fits", lambda logits: False)
     elif library() is None:
         pytest.skip("the compiled library was not built")
     return str(request.param)
@@ -110,7 +110,7 @@ def test_chi_square_catches_a_planted_bias(monkeypatch: pytest.MonkeyPatch, way:
         return winners // 2, waits
 
     monkeypatch.setattr(gumbel, "winners_and_waits", biased)
-    monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.winners_and_waits", biased)
+    monkeypatch.setattr("draftwire_core.engine.sampling.coupled_sampler.winners_and_waits", biased)
     assert chi_square_of(SamplingParams()) < 1e-6
 
 

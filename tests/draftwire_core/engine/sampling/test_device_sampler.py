@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from speculative_engine.sampling import device_sampler
-from speculative_engine.sampling.coupled_sampler import sample, top_candidates
-from speculative_engine.sampling.device_sampler import (
+from draftwire_core.engine.sampling import device_sampler
+from draftwire_core.engine.sampling.coupled_sampler import sample, top_candidates
+from draftwire_core.engine.sampling.device_sampler import (
     DeviceCandidates,
     candidates,
     candidates_on_device,
     draw,
     draw_candidates,
 )
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 def batch_of(temperatures: list[float]) -> SamplingBatch:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.sampling.distributions import LIKELIEST, by_entropy, draw, probabilities
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.sampling.distributions import LIKELIEST, by_entropy, draw, probabilities
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import packed, tiny_model
 
 SEEDS = 6000

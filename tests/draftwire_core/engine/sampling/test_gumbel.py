@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from speculative_engine.sampling import gumbel
-from speculative_engine.sampling.gumbel import NOISE_BLOCK, block_maxima, gumbel_at
+from draftwire_core.engine.sampling import gumbel
+from draftwire_core.engine.sampling.gumbel import NOISE_BLOCK, block_maxima, gumbel_at
 from tests.harness.engine.noise_vectors import VECTORS
 from tests.harness.engine.scalar_noise import scalar_gumbel
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from transformers import TypicalLogitsWarper
 
-from speculative_engine.kernels.library import library
-from speculative_engine.sampling import compiled_sampler
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.distributions import probabilities, scaled_logits
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.sampling import compiled_sampler
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.distributions import probabilities, scaled_logits
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 
 def logits_of(rows: int, vocabulary: int, scale: float, seed: int = 0) -> torch.Tensor:
@@ -59,7 +59,7 @@ def test_a_row_is_drawn_alike_in_any_batch(way: str, monkeypatch: pytest.MonkeyP
     if way == "compiled" and library() is None:
         pytest.skip("the compiled library was not built")
     if way == "torch":
-        monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.fits", lambda logits: False)
+        monkeypatch.setattr("draftwire_core.engine.sampling.coupled_sampler.fits", lambda logits: False)
     logits = logits_of(40, 4097, 3.0)
     params = [SamplingParams(seed=row, typical_p=0.3 if row % 3 else 1.0, top_p=0.9) for row in range(40)]
     together = sample(logits, SamplingBatch.build(params, range(40))).token_ids
@@ -72,5 +72,5 @@ def test_both_ways_draw_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(200, typical_p=0.4)
     assert compiled_sampler.fits(logits)
     compiled = sample(logits, batch).token_ids
-    monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.fits", lambda logits: False)
+    monkeypatch.setattr("draftwire_core.engine.sampling.coupled_sampler.fits", lambda logits: False)
     assert torch.equal(sample(logits, batch).token_ids, compiled)

@@ -5,19 +5,19 @@ import random
 import pytest
 import torch
 
-from speculative_engine.acceptance.coupled import walk_on_device
-from speculative_engine.sampling import kernel_sampler
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.kernel_sampler import (
+from draftwire_core.engine.acceptance.coupled import walk_on_device
+from draftwire_core.engine.sampling import kernel_sampler
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.kernel_sampler import (
     SLICE,
     KernelSampler,
     KernelsUnusableError,
     draws_as_the_host,
     usable_sampler,
 )
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.token_filters import block_tops, thresholds
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.token_filters import block_tops, thresholds
 from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 from tests.harness.engine.random_work import random_job
 from tests.harness.kernels.drawn import drawn_by_kernels, numbers_of

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.acceptance.acceptance import Acceptance, RuleName
-from speculative_engine.engine import prompt_log_probs, verification_job
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.logits.logit_editor import TreeRows
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling import coupled_sampler
-from speculative_engine.sampling.log_probs import LogProbs, log_probs
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.acceptance.acceptance import Acceptance, RuleName
+from draftwire_core.engine.engine import prompt_log_probs, verification_job
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.logits.logit_editor import TreeRows
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling import coupled_sampler
+from draftwire_core.engine.sampling.log_probs import LogProbs, log_probs
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
     VOCABULARY,

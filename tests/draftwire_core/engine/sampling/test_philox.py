@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from speculative_engine.sampling.philox import philox4x32
+from draftwire_core.engine.sampling.philox import philox4x32
 from tests.harness.engine.scalar_noise import scalar_philox
 
 # Random123's kat_vectors, philox4x32 with 10 rounds: counter, key, result.

@@ -2,8 +2,8 @@
 
 import torch
 
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.pretended_gpu import DEVICE, plain, pretended_gpu
 
 PARAMS = [

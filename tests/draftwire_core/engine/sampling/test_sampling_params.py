@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.field_error import FieldError
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.processes
 
@@ -62,5 +62,5 @@ def test_field_error_survives_pickling() -> None:
 
 
 def test_needs_no_torch() -> None:
-    code = "import sys, speculative_engine.sampling.sampling_params; assert 'torch' not in sys.modules"
+    code = "import sys, draftwire_core.engine.sampling.sampling_params; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

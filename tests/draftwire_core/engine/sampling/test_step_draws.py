@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import (
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import (
     MIN_P,
     NUMBERS,
     PLAIN_NUMBERS,

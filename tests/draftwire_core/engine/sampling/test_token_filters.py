@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from speculative_engine.sampling import token_filters
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.token_filters import block_tops, mass_of, thresholds
+from draftwire_core.engine.sampling import token_filters
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.token_filters import block_tops, mass_of, thresholds
 
 VOCABULARY = 20_011
 """More than a thread takes of a sum."""

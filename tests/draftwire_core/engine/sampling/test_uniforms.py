@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from speculative_engine.sampling.philox import (
+from draftwire_core.engine.sampling.philox import (
     DOMAIN_ACCEPTANCE,
     MASK,
     acceptance_uniform,

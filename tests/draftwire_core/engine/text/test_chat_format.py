@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.text.call_spelling import HERMES, LFM, ArgumentStyle, CallSpelling
-from speculative_engine.text.chat_format import ChatFormat, ToolCallFormat
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.call_spelling import HERMES, LFM, ArgumentStyle, CallSpelling
+from draftwire_core.engine.text.chat_format import ChatFormat, ToolCallFormat
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
 

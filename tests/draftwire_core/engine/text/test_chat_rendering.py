@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_engine.text.chat_rendering import template_variables
+from draftwire_core.engine.text.chat_rendering import template_variables
 
 
 def test_variables_besides_those_of_every_rendering() -> None:

@@ -1,6 +1,6 @@
 """Texts that ask for what goes between two others."""
 
-from speculative_engine.text.infill import find_infill
+from draftwire_core.engine.text.infill import find_infill
 
 
 def test_the_marks_of_a_tokenizer() -> None:

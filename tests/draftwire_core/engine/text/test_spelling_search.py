@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from speculative_engine.text.call_spelling import ArgumentStyle, CallSpelling
-from speculative_engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
+from draftwire_core.engine.text.call_spelling import ArgumentStyle, CallSpelling
+from draftwire_core.engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
 
 WRITTEN = json.dumps(ARGUMENTS)
 

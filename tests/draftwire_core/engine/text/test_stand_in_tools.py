@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
 

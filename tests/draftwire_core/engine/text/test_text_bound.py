@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from speculative_engine.text.text_bound import bytes_per_token
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.text_bound import bytes_per_token
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
 NORMALIZERS: dict[str, Any] = {

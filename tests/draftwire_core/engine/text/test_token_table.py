@@ -8,9 +8,9 @@ from llguidance import LLTokenizer
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
-from speculative_engine.logits.grammar_library import tokenizer_with_end
-from speculative_engine.text.token_table import TokenTable
-from speculative_engine.text.vocabulary import VocabularyError
+from draftwire_core.engine.logits.grammar_library import tokenizer_with_end
+from draftwire_core.engine.text.token_table import TokenTable
+from draftwire_core.engine.text.vocabulary import VocabularyError
 from tests.harness.checkout import MODELS
 
 ADDED = [

@@ -10,9 +10,9 @@ from tokenizers import AddedToken, decoders
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.text.chat_format import ChatFormat
-from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.text.chat_format import ChatFormat
+from draftwire_core.engine.text.tokenizer import ChatTemplateError, Tokenizer
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
 KINDS = ["target", "fallback"]

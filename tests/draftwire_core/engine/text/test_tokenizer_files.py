@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.text import tokenizer_files
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.text import tokenizer_files
+from draftwire_core.engine.text.tokenizer import Tokenizer
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 17612488\n"
 SENTENCEPIECE, TIKTOKEN = b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02", b"IQ== 0\nIg== 1\n"

@@ -10,9 +10,9 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from engine_adapter.target_tokenizer import fingerprint_of
-from speculative_engine.text.tokenizer import Tokenizer
-from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.adapters.common.target_tokenizer import fingerprint_of
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
 from tests.harness.models.byte_tokenizers import END, backend
 
 Change = Callable[[dict[str, Any]], None]

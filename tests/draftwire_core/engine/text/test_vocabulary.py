@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.text.vocabulary import BYTE_ALPHABET, Vocabulary, VocabularyError
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.text.vocabulary import BYTE_ALPHABET, Vocabulary, VocabularyError
 from tests.harness.engine.translation import KINDS, vocabulary
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalError, ProposalFault, ProposalReader
-from speculative_engine.tree.token_tree import DraftDistribution, Node, TokenTree
+from draftwire_core.engine.tree.proposal import MergeCount, Proposal, ProposalError, ProposalFault, ProposalReader
+from draftwire_core.engine.tree.token_tree import DraftDistribution, Node, TokenTree
 from tests.harness.engine.counted_work import instructions
 
 VOCABULARY = 3  # few tokens, so that drafts are often right

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.tree.token_tree import Node, NodeState, TokenTree
+from draftwire_core.engine.tree.token_tree import Node, NodeState, TokenTree
 
 
 def grown(tree: TokenTree, shape: dict[int, dict]) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.routing import roster
-from service_runtime.errors import ServiceError
-from service_runtime.process.startup_error import StartupError
-from service_runtime.security.caller import Caller
-from service_runtime.security.roles import Role
+from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
+from draftwire_core.pool.routing import roster
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.security.caller import Caller
+from draftwire_core.runtime.security.roles import Role
 from tests.harness.services.in_process_verifier import InProcessVerifier
 from tests.harness.services.services import Services
 from verifier_service.service import announcement_rules

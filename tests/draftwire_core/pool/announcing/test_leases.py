@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from drafter_pool.drafter.service_drafter import ServiceDrafter
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
-from service_runtime.errors import ServiceError
+from draftwire_core.pool.drafter.service_drafter import ServiceDrafter
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 
 SHORT = Duration(nanos=50_000_000)

@@ -6,7 +6,7 @@ import random
 import pytest
 from scipy import stats
 
-from drafter_pool.changes.acceptance_comparison import Sample, significantly_worse, welch_t
+from draftwire_core.pool.changes.acceptance_comparison import Sample, significantly_worse, welch_t
 
 
 def sample(values: list[float]) -> Sample:

@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.standing import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.pool.standing import standings as drafter_standing
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import greeting, opened, replaced

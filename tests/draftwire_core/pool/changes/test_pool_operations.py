@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from drafter_pool.changes import pool_operations
-from drafter_pool.changes.pool_operations import PoolOperations
-from service_runtime.errors import ServiceError, at_capacity
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.pool.changes import pool_operations
+from draftwire_core.pool.changes.pool_operations import PoolOperations
+from draftwire_core.runtime.errors import ServiceError, at_capacity
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import rollouts as drafter_rollouts
-from drafter_pool.changes.rollouts import DrafterRollout
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
+from draftwire_core.pool.changes import rollouts as drafter_rollouts
+from draftwire_core.pool.changes.rollouts import DrafterRollout
+from draftwire_core.pool.servicer import DrafterPoolServicer
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import wrong_batch

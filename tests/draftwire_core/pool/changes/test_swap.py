@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from service_runtime.errors import at_capacity
+from draftwire_core.pool.changes import swap as drafter_swap
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import at_capacity
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import fault, opened

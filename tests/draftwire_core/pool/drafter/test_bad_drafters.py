@@ -10,16 +10,16 @@ import pytest
 from google.rpc import error_details_pb2
 from structlog.testing import capture_logs
 
-from drafter_pool.drafter import drafter_stream, service_drafter
-from drafter_pool.standing import flood_limit as drafter_allowance
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from service_runtime.rpc.backoff import Backoff
-from service_runtime.rpc.handshake import check_peer
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.pool.drafter import drafter_stream, service_drafter
+from draftwire_core.pool.standing import flood_limit as drafter_allowance
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.handshake import check_peer
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import MALFORMED, changed, fault
 from tests.harness.stand_ins.scripted_drafter import (

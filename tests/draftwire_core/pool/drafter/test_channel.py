@@ -9,11 +9,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from drafter_pool.drafter.channel import drafter_channels
 from draftwire._auth.security import Security
 from draftwire._calls.channel import AsyncChannels
 from draftwire.v1.drafter_service_pb2 import DraftRequest
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.pool.drafter.channel import drafter_channels
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 
 async def failure_at(address: str) -> StreamBroken:

@@ -8,15 +8,15 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 
-from drafter_pool.announcing import heartbeats
-from drafter_pool.drafter import drafter_stream
-from drafter_pool.standing import circuit_breaker
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
-from service_runtime.errors import at_capacity
-from service_runtime.rpc.handshake import CAPABILITY_PING
+from draftwire_core.pool.announcing import heartbeats
+from draftwire_core.pool.drafter import drafter_stream
+from draftwire_core.pool.standing import circuit_breaker
+from draftwire_core.runtime.errors import at_capacity
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_PING
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import MALFORMED, fault
 from tests.harness.stand_ins.scripted_drafter import Opening, Stream, hello, right
@@ -246,7 +246,7 @@ class TestWhoAttachedIt:
 async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drafter_pool.drafter import drafter_stream
+    from draftwire_core.pool.drafter import drafter_stream
 
     monkeypatch.setattr(drafter_stream, "_HANDSHAKE_SECONDS", 0.05)
 

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.standing import standings
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import StreamBroken
+from draftwire_core.pool.standing import standings
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.drafter_answers import greeting, replaced

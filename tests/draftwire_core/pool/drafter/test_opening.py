@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from drafter_pool.drafter.opening import DrafterOpening
 from draftwire.v1.verdict_pb2 import HiddenState, Verdict, VerdictBatch
-from speculative_engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.pool.drafter.opening import DrafterOpening
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from drafter_pool.drafter.conversation import DrafterConversation
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Pong
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import ProposalBatch
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.message_stream import MessageStream
+from draftwire_core.pool.drafter.conversation import DrafterConversation
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.message_stream import MessageStream
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 TRANSPORT = 3e-3

@@ -5,8 +5,8 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from drafter_pool.routing.drafter_choice import DrafterChoice
-from drafter_pool.standing.drafter_stats import DraftingSpeed
+from draftwire_core.pool.routing.drafter_choice import DrafterChoice
+from draftwire_core.pool.standing.drafter_stats import DraftingSpeed
 
 
 def drafter(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from service_runtime.errors import ServiceError
+from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (
     PROMPT,

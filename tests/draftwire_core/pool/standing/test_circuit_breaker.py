@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_pool.standing.circuit_breaker import CircuitBreaker
+from draftwire_core.pool.standing.circuit_breaker import CircuitBreaker
 
 
 class Clock:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from drafter_pool.standing.drafter_stats import DrafterStats, DraftingSpeed
+from draftwire_core.pool.standing.drafter_stats import DrafterStats, DraftingSpeed
 
 
 def test_nothing_known() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drafter_pool.standing.flood_limit import FloodLimit
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
 from draftwire.v1.proposal_pb2 import ProposalBatch
-from service_runtime.errors import ServiceError
+from draftwire_core.pool.standing.flood_limit import FloodLimit
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 EMPTY = DraftResponse(proposals=ProposalBatch())

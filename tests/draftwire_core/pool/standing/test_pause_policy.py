@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_pool.standing.clocks import DrafterClocks
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
-from speculative_engine.planning.drafting_account import MOST_BALANCE
+from draftwire_core.engine.planning.drafting_account import MOST_BALANCE
+from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch

@@ -4,10 +4,10 @@ import gc
 
 import pytest
 
-from drafter_pool.standing import standings as drafter_standings
-from drafter_pool.standing.pause_policy import PausePolicy
-from drafter_pool.standing.standings import DrafterStanding, DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire_core.pool.standing import standings as drafter_standings
+from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.pool.standing.standings import DrafterStanding, DrafterStandings
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from service_runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.histogram import Histogram
 
 
 def test_a_value_counts_in_the_first_bucket_that_holds_it() -> None:

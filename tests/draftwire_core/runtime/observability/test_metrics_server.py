@@ -10,11 +10,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from service_runtime.observability import metrics_server
-from service_runtime.observability.histogram import Histogram
-from service_runtime.observability.metric_families import counter, gauge, histogram, info
-from service_runtime.observability.metrics_server import MetricsServer, serving_metrics
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.observability import metrics_server
+from draftwire_core.runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.metric_families import counter, gauge, histogram, info
+from draftwire_core.runtime.observability.metrics_server import MetricsServer, serving_metrics
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.waiting import PATIENCE
 
 

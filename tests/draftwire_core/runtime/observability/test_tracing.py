@@ -4,10 +4,10 @@ import time
 import pytest
 
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.observability.span import NO_SPAN, Interval
-from service_runtime.observability.tracing import NO_TRACING, running_tracing
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
+from draftwire_core.runtime.observability.span import NO_SPAN, Interval
+from draftwire_core.runtime.observability.tracing import NO_TRACING, running_tracing
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.recorded_spans import (
     CALLER,
     TRACE,

@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 
-from service_runtime.process.lifecycle import Shutdown, run_service
-from service_runtime.process.settings import ServiceSettings, load_settings
-from service_runtime.process.startup_error import StartupError
-from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.rpc.serving import serve
+from draftwire_core.runtime.process.lifecycle import Shutdown, run_service
+from draftwire_core.runtime.process.settings import ServiceSettings, load_settings
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.rpc.serving import serve
 
 
 class Slow:

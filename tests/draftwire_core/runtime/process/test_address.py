@@ -1,6 +1,6 @@
 import pytest
 
-from service_runtime.process.address import Address
+from draftwire_core.runtime.process.address import Address
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from service_runtime.process.engine_thread import EngineThread, ThreadEnded, TooManyCommands
+from draftwire_core.runtime.process.engine_thread import EngineThread, ThreadEnded, TooManyCommands
 from tests.harness.waiting import PATIENCE
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service_runtime.process import heap
-from service_runtime.process.heap import HeapTrimmer
+from draftwire_core.runtime.process import heap
+from draftwire_core.runtime.process.heap import HeapTrimmer
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
@@ -93,7 +93,10 @@ async def test_what_is_counted_before_a_trim_has_another_one(monkeypatch: pytest
 class TestAnotherProcess:
     def test_the_peak_is_not_that_of_the_parent(self) -> None:
         held = b"x" * 200_000_000
-        program = "from service_runtime.process.heap import peak_megabytes as peak; a = peak(); b = b'x' * 50_000_000; "
+        program = (
+            "from draftwire_core.runtime.process.heap import peak_megabytes as peak; a = peak(); b = "
+            "b'x' * 50_000_000; "
+        )
         program += "print(a, peak())"
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
         before, after = map(int, done.stdout.split())

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import sys
-from speculative_engine import device_choice
+from draftwire_core.engine import device_choice
 from {service}.process import main
 device_choice.gpus_here = lambda: device_choice.Gpus(("a GPU", "another"))
 status = main(["--listen", "127.0.0.1:0", "--model", "/not/there", "--device", sys.argv[1]])

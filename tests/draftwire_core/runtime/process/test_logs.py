@@ -10,7 +10,7 @@ import grpc
 import pytest
 import structlog
 
-from service_runtime.process.logs import configure_logs, get_logger, log_context
+from draftwire_core.runtime.process.logs import configure_logs, get_logger, log_context
 from tests.harness.waiting import PATIENCE
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import _NEEDED as GATEWAY
-from service_runtime.process.packages import NEEDED as SERVICES
+from draftwire_core.runtime.process.packages import NEEDED as SERVICES
+from gateway_service.__main__ import _NEEDED as GATEWAY
 
-PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
+PYPROJECT = Path(__file__).resolve().parents[4] / "pyproject.toml"
 
 
 def canonical(name: str) -> str:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from service_runtime.process.rank_settings import RankSettings, load_rank_settings
-from service_runtime.process.settings import load_settings
+from draftwire_core.runtime.process.rank_settings import RankSettings, load_rank_settings
+from draftwire_core.runtime.process.settings import load_settings
 
 
 @pytest.fixture

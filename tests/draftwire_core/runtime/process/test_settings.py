@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from service_runtime.process.address import PeerAddress
-from service_runtime.process.settings import ServiceSettings, StringList, load_settings
+from draftwire_core.runtime.process.address import PeerAddress
+from draftwire_core.runtime.process.settings import ServiceSettings, StringList, load_settings
 
 
 class ProbeSettings(ServiceSettings):

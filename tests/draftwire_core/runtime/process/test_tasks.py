@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from service_runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 
 async def forever(ended: list[str], name: str) -> None:

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.threads import call_in_thread
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.threads import call_in_thread
 from tests.harness.waiting import PATIENCE
 
 

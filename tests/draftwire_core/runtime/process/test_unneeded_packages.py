@@ -13,16 +13,16 @@ import pytest
 import drafter_service.process
 import verifier_service.process
 from drafter_service.settings import DrafterSettings
-from service_runtime.process import unneeded_packages
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.unneeded_packages import UNNEEDED, without_unneeded_packages
+from draftwire_core.runtime.process import unneeded_packages
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.unneeded_packages import UNNEEDED, without_unneeded_packages
 from tests.harness.checkout import ROOT
 from verifier_service.settings import VerifierSettings
 
 _PROGRAM = """
 import importlib, sys
-from service_runtime.process.unneeded_packages import UNNEEDED, without_unneeded_packages
+from draftwire_core.runtime.process.unneeded_packages import UNNEEDED, without_unneeded_packages
 if sys.argv[3] == "imported before":
     import scipy
 with without_unneeded_packages(sys.argv[2]):

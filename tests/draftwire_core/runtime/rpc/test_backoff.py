@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from service_runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.backoff import Backoff
 
 
 class Highest(random.Random):

@@ -9,11 +9,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire._calls.channel import CHANNEL_OPTIONS
-from service_runtime.rpc import channel
-from service_runtime.rpc.channel import client_options
+from draftwire_core.runtime.rpc import channel
+from draftwire_core.runtime.rpc.channel import client_options
+from tests.draftwire_core.runtime.conftest import SERVICE, add_probe_to_server
 from tests.harness.plain_channel import open_channel
 from tests.harness.waiting import PATIENCE
-from tests.service_runtime.conftest import SERVICE, add_probe_to_server
 
 
 async def healthy(address: str) -> bool:

@@ -5,9 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from service_runtime.errors import ServiceError
-from service_runtime.rpc import idle_watch
-from service_runtime.rpc.idle_watch import IdleWatch
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc import idle_watch
+from draftwire_core.runtime.rpc.idle_watch import IdleWatch
 from tests.harness.simulated_time import SimulatedTime
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 import pytest
 
-from service_runtime.errors import ServiceError, at_capacity
-from service_runtime.rpc.in_process_stream import in_process_call, stream_pair
-from service_runtime.rpc.message_stream import ClientGone, MessageStream, StreamBroken
+from draftwire_core.runtime.errors import ServiceError, at_capacity
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call, stream_pair
+from draftwire_core.runtime.rpc.message_stream import ClientGone, MessageStream, StreamBroken
 
 
 async def test_a_pair_holds_a_bounded_number_of_messages_each_way() -> None:

@@ -14,9 +14,9 @@ import structlog
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from service_runtime.errors import at_capacity, invalid_field
-from service_runtime.process.logs import configure_logs
-from service_runtime.rpc.interceptors import mark_routine
+from draftwire_core.runtime.errors import at_capacity, invalid_field
+from draftwire_core.runtime.process.logs import configure_logs
+from draftwire_core.runtime.rpc.interceptors import mark_routine
 from tests.harness.waiting import PATIENCE
 
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]

@@ -9,11 +9,11 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from service_runtime.errors import ServiceError, at_capacity, shutting_down
-from service_runtime.rpc.grpc_stream import accept_call, open_call
-from service_runtime.rpc.in_process_stream import in_process_call
-from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from service_runtime.rpc.stream_meter import StreamMeter
+from draftwire_core.runtime.errors import ServiceError, at_capacity, shutting_down
+from draftwire_core.runtime.rpc.grpc_stream import accept_call, open_call
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
+from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
+from draftwire_core.runtime.rpc.stream_meter import StreamMeter
 from tests.harness.plain_channel import open_channel
 
 Stream = MessageStream[bytes, bytes]

@@ -1,7 +1,7 @@
 import pytest
 
-from service_runtime.errors import ServiceError
-from service_runtime.rpc.request_id import given_request_id
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.request_id import given_request_id
 
 
 def test_the_message_comes_before_the_metadata() -> None:

@@ -9,9 +9,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from draftwire.errors import from_rpc_error
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
-from service_runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.server import ServiceServer
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -133,7 +133,7 @@ async def test_grpc_itself_does_not_share_a_port(
     serve_probe: Any, make_probe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check before the bind may come too early; then grpc itself must refuse."""
-    monkeypatch.setattr("service_runtime.rpc.server._check_bindable", lambda address: None)
+    monkeypatch.setattr("draftwire_core.runtime.rpc.server._check_bindable", lambda address: None)
     async with serve_probe(make_probe()) as running:
         second = ServiceServer(ServiceSettings(listen=running.server.address))
         with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: "):

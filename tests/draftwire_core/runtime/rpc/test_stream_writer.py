@@ -3,9 +3,9 @@ import asyncio
 import grpc
 import pytest
 
-from service_runtime.rpc.in_process_stream import stream_pair
-from service_runtime.rpc.message_stream import StreamBroken
-from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
+from draftwire_core.runtime.rpc.in_process_stream import stream_pair
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
+from draftwire_core.runtime.rpc.stream_writer import OutboxFull, StreamWriter
 
 
 async def test_messages_are_written_in_order_and_closing_ends_the_stream() -> None:

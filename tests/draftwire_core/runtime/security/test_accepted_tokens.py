@@ -28,15 +28,15 @@ from draftwire.v1.drafter_pool_service_pb2_grpc import (
 )
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer, add_VerifierServiceServicer_to_server
-from service_runtime.errors import ServiceError
-from service_runtime.process.logs import configure_logs
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.rpc import interceptors
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.security import accepted_tokens
-from service_runtime.security.accepted_tokens import AcceptedTokens
-from service_runtime.security.caller import current_caller
-from service_runtime.security.roles import ROLES_BY_METHOD, Role, roles_of
+from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.logs import configure_logs
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.rpc import interceptors
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.security import accepted_tokens
+from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
+from draftwire_core.runtime.security.caller import current_caller
+from draftwire_core.runtime.security.roles import ROLES_BY_METHOD, Role, roles_of
 from tests.harness.waiting import PATIENCE
 
 SECRETS = {role: f"{role}-0123456789abcdef" for role in Role}

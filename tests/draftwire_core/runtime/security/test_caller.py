@@ -2,8 +2,8 @@
 
 import pytest
 
-from service_runtime.security.caller import Caller, peer_host, peer_name, set_caller
-from service_runtime.security.roles import Role
+from draftwire_core.runtime.security.caller import Caller, peer_host, peer_name, set_caller
+from draftwire_core.runtime.security.roles import Role
 
 
 @pytest.mark.parametrize(

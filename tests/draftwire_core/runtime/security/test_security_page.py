@@ -12,15 +12,15 @@ import pytest
 from draftwire import Tls, TokenFile
 from draftwire._auth.security import Security
 from draftwire._calls.channel import AsyncChannels
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.rpc.server import ServiceServer
-from service_runtime.security.roles import ROLES_BY_METHOD, Role
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.security.roles import ROLES_BY_METHOD, Role
+from tests.draftwire_core.runtime.conftest import SERVICE, Probe, add_probe_to_server
 from tests.harness.waiting import PATIENCE
-from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
 pytestmark = pytest.mark.processes
 
-PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "security.md").read_text(encoding="utf-8")
 
 
 async def echo(request: bytes, context: Any) -> bytes:

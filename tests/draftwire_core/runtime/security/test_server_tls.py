@@ -12,12 +12,12 @@ import pytest
 from draftwire import Tls
 from draftwire._auth.security import Security
 from draftwire._calls.channel import AsyncChannels
-from service_runtime.process.settings import ServiceSettings
-from service_runtime.process.startup_error import StartupError
-from service_runtime.rpc.server import ServiceServer
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.server import ServiceServer
+from tests.draftwire_core.runtime.conftest import SERVICE, Probe, add_probe_to_server
 from tests.harness.certificates import Authority, Pair
 from tests.harness.waiting import PATIENCE
-from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
 
 async def echo(request: bytes, context: Any) -> bytes:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draft_training.data.dataset import Dataset, DatasetError
-from draft_training.data.example import Example, example_of
+from draftwire_core.training.data.dataset import Dataset, DatasetError
+from draftwire_core.training.data.example import Example, example_of
 
 FACTS = {"target": "abc", "top": 3}
 MUCH = 1 << 20

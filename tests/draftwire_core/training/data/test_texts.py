@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from draft_training.data.texts import Windows, continued, read_texts
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.data.texts import Windows, continued, read_texts
 
 
 def test_files_of_texts(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import MuseGlimmerAssistantModel
 
-from draft_training.dflash.anchored_blocks import AnchoredBlocks
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
-from speculative_engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
 from tests.harness.engine.engines import VOCABULARY, tiny_model
 from tests.harness.models.dflash_checkpoints import as_assistant, write_dflash
 
-REFERENCE = Path(__file__).parents[2] / "speculative_engine/drafters/dflash/written_by_speculators"
+REFERENCE = Path(__file__).parents[3] / "draftwire_core/engine/drafters/dflash/written_by_speculators"
 
 
 @pytest.mark.parametrize("name", ["whole", "reduced", "sliding"])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.dflash import training
-from draft_training.dflash.anchored_blocks import AnchoredBlocks
-from draft_training.dflash.initial_network import layers_read, mask_token_of
-from draft_training.dflash.training import decay_of
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash import training
+from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
+from draftwire_core.training.dflash.initial_network import layers_read, mask_token_of
+from draftwire_core.training.dflash.training import decay_of
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from draft_training.dflash.initial_network import NetworkOptions, initial_network
-from draft_training.frozen_target.target_states import reading
+from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network
+from draftwire_core.training.frozen_target.target_states import reading
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.anchored_blocks import AnchoredBlocks
-from draft_training.dflash.training import DflashTrainer, DflashTraining
-from draft_training.frozen_target.target_states import reading
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
+from draftwire_core.training.frozen_target.target_states import reading
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 speculators = pytest.importorskip("speculators", reason="the library speculators is not installed")

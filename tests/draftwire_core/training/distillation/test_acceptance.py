@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from draft_training.data.example import example_of
-from draft_training.distillation.acceptance import coupled_acceptance, measure
-from draft_training.distillation.divergence import draft_outcomes, target_outcomes
+from draftwire_core.training.data.example import example_of
+from draftwire_core.training.distillation.acceptance import coupled_acceptance, measure
+from draftwire_core.training.distillation.divergence import draft_outcomes, target_outcomes
 
 VOCABULARY = 30
 DRAWS = 40_000

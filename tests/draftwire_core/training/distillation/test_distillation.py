@@ -8,19 +8,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from draft_training.data.dataset import DatasetError
-from draft_training.data.example import Example
-from draft_training.data.prompts import read_prompts
-from draft_training.distillation.acceptance import Acceptance
-from draft_training.distillation.distiller import CollectionOptions, Distillation, Distiller
-from draft_training.distillation.draft import Draft
-from draft_training.distillation.trainer import TrainingOptions
-from draft_training.refresh.replay_set import ReplaySet
-from draft_training.teachers.local_teacher import LocalTeacher
-from draft_training.teachers.teacher import Question
 from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.data.dataset import DatasetError
+from draftwire_core.training.data.example import Example
+from draftwire_core.training.data.prompts import read_prompts
+from draftwire_core.training.distillation.acceptance import Acceptance
+from draftwire_core.training.distillation.distiller import CollectionOptions, Distillation, Distiller
+from draftwire_core.training.distillation.draft import Draft
+from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.refresh.replay_set import ReplaySet
+from draftwire_core.training.teachers.local_teacher import LocalTeacher
+from draftwire_core.training.teachers.teacher import Question
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
@@ -103,7 +103,7 @@ def test_whatever_interrupts_it_the_same_comes_out(
         if steps == 17:
             raise Interrupted
 
-    monkeypatch.setattr("draft_training.distillation.distiller._TELL_EVERY", 0.0)
+    monkeypatch.setattr("draftwire_core.training.distillation.distiller._TELL_EVERY", 0.0)
     second = distiller(Flaky(teacher, answers=2), draft, directory, [])
     second.tell = interrupt
     with pytest.raises(Interrupted):

@@ -5,7 +5,13 @@ import itertools
 import pytest
 import torch
 
-from draft_training.distillation.divergence import DIVERGENCES, Divergence, divergence, draft_outcomes, target_outcomes
+from draftwire_core.training.distillation.divergence import (
+    DIVERGENCES,
+    Divergence,
+    divergence,
+    draft_outcomes,
+    target_outcomes,
+)
 
 VOCABULARY = 50
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from draft_training.distillation.draft import Draft
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.training.distillation.draft import Draft
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
+MODELS = Path(__file__).resolve().parents[4] / "models"
 
 
 def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from draft_training.data.example import Example
-from draft_training.distillation.acceptance import measure
-from draft_training.distillation.divergence import DIVERGENCES, Divergence
-from draft_training.distillation.draft import Draft
-from draft_training.distillation.trainer import (
+from draftwire_core.training.data.example import Example
+from draftwire_core.training.distillation.acceptance import measure
+from draftwire_core.training.distillation.divergence import DIVERGENCES, Divergence
+from draftwire_core.training.distillation.draft import Draft
+from draftwire_core.training.distillation.trainer import (
     Trainer,
     TrainingOptions,
     TrainingStateError,
     batch_indices,
     learning_rate,
 )
-from draft_training.teachers.local_teacher import LocalTeacher
-from draft_training.teachers.teacher import Question
+from draftwire_core.training.teachers.local_teacher import LocalTeacher
+from draftwire_core.training.teachers.teacher import Question
 
 
 @pytest.fixture(scope="module")

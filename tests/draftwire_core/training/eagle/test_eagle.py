@@ -6,12 +6,12 @@ import torch
 from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
-from draft_training.eagle.unrolled import Unrolled
 from draftwire.cli.app import app
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.training.eagle.unrolled import Unrolled
 from tests.harness.models.head_trainings import shape_of, trainer_of
 
 

@@ -8,23 +8,23 @@ import torch
 from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
-from draft_training.cli import frozen_target
-from draft_training.data.texts import Windows
-from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.dflash.order import DflashOrder
-from draft_training.dflash.run import run as run_dflash
-from draft_training.eagle.order import EagleOrder
-from draft_training.eagle.run import run as run_eagle
-from draft_training.frozen_target.order import TrainingError
-from draft_training.frozen_target.trainer import Progress
-from draft_training.medusa.order import MedusaOrder
-from draft_training.medusa.run import run as run_medusa
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.medusa_heads import load_heads
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.medusa_heads import load_heads
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.cli import frozen_target
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.data.unfinished_training import CheckpointMismatch
+from draftwire_core.training.dflash.order import DflashOrder
+from draftwire_core.training.dflash.run import run as run_dflash
+from draftwire_core.training.eagle.order import EagleOrder
+from draftwire_core.training.eagle.run import run as run_eagle
+from draftwire_core.training.frozen_target.order import TrainingError
+from draftwire_core.training.frozen_target.trainer import Progress
+from draftwire_core.training.medusa.order import MedusaOrder
+from draftwire_core.training.medusa.run import run as run_medusa
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 LOAD: dict[str, Any] = {"eagle3": load_eagle, "dflash": load_dflash}
@@ -148,6 +148,6 @@ class TestCommand:
     def test_it_needs_torch(
         self, kind: str, target: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("draft_training.cli.options.NEEDED", ("torch", "no_such_package"))
+        monkeypatch.setattr("draftwire_core.training.cli.options.NEEDED", ("torch", "no_such_package"))
         with pytest.raises(Failure, match="requires no_such_package: pip install"):
             getattr(frozen_target, kind)(str(target), [prompts], tmp_path / "out")

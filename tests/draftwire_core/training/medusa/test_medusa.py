@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.data.texts import Windows
-from draft_training.frozen_target.trainer import Progress
-from speculative_engine.drafters.medusa_heads import load_heads
+from draftwire_core.engine.drafters.medusa_heads import load_heads
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.frozen_target.trainer import Progress
 from tests.harness.models.head_trainings import DOCUMENTS, trainer_of
 
 

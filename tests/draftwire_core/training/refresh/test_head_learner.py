@@ -7,15 +7,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from draft_training.data.texts import Windows
-from draft_training.dflash.training import DflashTrainer, DflashTraining
-from draft_training.distillation.trainer import TrainingOptions
-from draft_training.eagle.training import EagleTrainer, EagleTraining
-from draft_training.refresh import head_learner
-from draft_training.refresh.head_checkpoint import HeadCheckpoint, is_head
-from draft_training.refresh.head_learner import HeadLearner
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
+from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
+from draftwire_core.training.refresh import head_learner
+from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint, is_head
+from draftwire_core.training.refresh.head_learner import HeadLearner
 from tests.harness.models.dflash_checkpoints import as_original
 from tests.harness.models.eagle_checkpoints import change_config
 from tests.harness.models.tiny_checkpoint import write_tokenizer

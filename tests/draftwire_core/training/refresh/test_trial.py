@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from draft_training.refresh.trial import TrialOptions, Verdict, try_out
 from draftwire import ServedRequest, SpeculationStats
 from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
+from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 
 CANARY = "canary:1"
 

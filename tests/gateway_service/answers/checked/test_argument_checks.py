@@ -7,10 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from draftwire import ChatFormat
-from gateway.answers.answer_plan import AnswerPlan
-from gateway.answers.checked import argument_checks
-from gateway.answers.checked.argument_checks import ArgumentChecks, tools_of
-from gateway.answers.tool import Tool, ToolUse
+from gateway_service.answers.answer_plan import AnswerPlan
+from gateway_service.answers.checked import argument_checks
+from gateway_service.answers.checked.argument_checks import ArgumentChecks, tools_of
+from gateway_service.answers.tool import Tool, ToolUse
 
 Checks = ArgumentChecks
 

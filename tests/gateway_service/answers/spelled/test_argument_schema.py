@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gateway.answers.spelled.argument_schema import resolved, types_of, with_definitions
+from gateway_service.answers.spelled.argument_schema import resolved, types_of, with_definitions
 
 A: dict[str, Any] = {"$ref": "#/$defs/a"}
 

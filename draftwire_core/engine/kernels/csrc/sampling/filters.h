@@ -1,5 +1,5 @@
 /* The token filters of one row. top_k, top_p and min_p yield the smallest scaled logit that is kept, and typical_p a
- * range of scaled logits. speculative_engine/sampling/token_filters.py and kept_range.py define them and compute the
+ * range of scaled logits. draftwire_core/engine/sampling/token_filters.py and kept_range.py define them and compute the
  * same with torch. Probability mass is counted in integers, whose sums do not depend on their order.
  */
 #ifndef DRAFTWIRE_FILTERS_H

@@ -1,4 +1,4 @@
-/* The best tokens of each row under coupled noise, in one call. speculative_engine/sampling/coupled_sampler.py
+/* The best tokens of each row under coupled noise, in one call. draftwire_core/engine/sampling/coupled_sampler.py
  * computes the same with torch, and gumbel.py defines the noise.
  *
  * A row's blocks of 64 token ids are opened in descending order of the highest score that a token in them can have,

@@ -6,13 +6,13 @@ import torch
 import triton
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels import attention_sum
-from speculative_engine.model.cuda.kernels.attention_parts import attention_parts_kernel, options_of
-from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
-from speculative_engine.model.cuda.kernels.device_facts import processors
-from speculative_engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT
-from speculative_engine.model.cuda.work.placed_work import PlacedWork
-from speculative_engine.model.cuda.work.slot_work import ASKED, ITEM, RESIDENT, SEGMENT, TILE_KEYS, TILE_QUERIES
+from draftwire_core.engine.model.cuda.kernels import attention_sum
+from draftwire_core.engine.model.cuda.kernels.attention_parts import attention_parts_kernel, options_of
+from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
+from draftwire_core.engine.model.cuda.kernels.device_facts import processors
+from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT
+from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
+from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, RESIDENT, SEGMENT, TILE_KEYS, TILE_QUERIES
 
 _LEAST_BLOCK = 16
 """The least inner size of a product, and the fewest rows that one instruction multiplies."""

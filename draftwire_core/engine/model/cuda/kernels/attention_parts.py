@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
+from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed
 
 _FEW = 128
 """Elements of a head whose sums four warps have registers for, and two of whose tiles fit into the 99 KB of shared

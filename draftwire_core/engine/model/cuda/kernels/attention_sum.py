@@ -7,7 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.numbers import narrowed, widened
 
 BLOCK_PARTS = 16
 """Parts that are added up at once."""

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.attention import block_of
-from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.attention import block_of
+from draftwire_core.engine.model.cuda.kernels.numbers import narrowed, widened
 
 _MOST_TOGETHER = 8
 """Heads of a program."""

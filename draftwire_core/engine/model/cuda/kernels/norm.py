@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.numbers import narrowed, widened
 
 _MOST_BLOCK = 8192
 """Elements that are added up at once where a row is read several times; blocks of them one after another."""

@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.device_facts import native_floats
-from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
-from speculative_engine.model.cuda.kernels.product import GATES, Gate, activated
-from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
+from draftwire_core.engine.model.cuda.kernels.device_facts import native_floats
+from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.product import GATES, Gate, activated
+from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
 
 # Measured on an H200, at the shapes of Llama 3.1 8B (benchmarks/results/product_shapes).
 _SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.device_facts import processors, shared_bytes
-from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.device_facts import processors, shared_bytes
+from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 
 Gate = Literal["silu", "gelu"]
 """Activation of a gated feed-forward part: SiLU, or GELU by its tanh approximation."""

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.numbers import narrowed, widened
 
 _BLOCK = 1024
 

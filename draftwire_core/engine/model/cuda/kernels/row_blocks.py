@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
-from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
+from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
+from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
 
 _PROMPT = 8 * ROW_BLOCKS[-1]
 """Rows of several blocks, which may have more outputs each than a single one."""

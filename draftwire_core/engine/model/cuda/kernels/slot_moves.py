@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.work.slot_work import MOVE, PAGE
+from draftwire_core.engine.model.cuda.work.slot_work import MOVE, PAGE
 
 
 @triton.jit(do_not_specialize=["first"])

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.device_block import DeviceBlock
-from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotRows
-from speculative_engine.model.cuda.work.placed_work import PlacedWork
-from speculative_engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
+from draftwire_core.engine.device_block import DeviceBlock
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
+from draftwire_core.engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotRows
+from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
+from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 DRAFT_WIDTH = 3
 """Best tokens that are found after each row."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.model.cuda.work.slot_work import (
+from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
     TILE_KEYS,
     Pieces,

@@ -13,19 +13,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import HostCopy
-from speculative_engine.model.cuda.captured_steps import CapturedSizes
-from speculative_engine.model.cuda.slots.draft_batch import (
+from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.model.cuda.captured_steps import CapturedSizes
+from draftwire_core.engine.model.cuda.slots.draft_batch import (
     DRAFT_WIDTH,
     DraftBatch,
     DraftPlan,
     DraftSize,
     candidates_of,
 )
-from speculative_engine.model.cuda.slots.draft_layout import DraftLayout
-from speculative_engine.model.cuda.slots.slot_batch import SlotRows, most_seen
-from speculative_engine.model.rows import Rows
-from speculative_engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.model.cuda.slots.draft_layout import DraftLayout
+from draftwire_core.engine.model.cuda.slots.slot_batch import SlotRows, most_seen
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 STEPS = (2, 4, 8)
 """Steps of the drafts that are captured."""
@@ -90,7 +90,7 @@ class DraftSteps(CapturedSizes[DraftSize, DraftBatch, Tensor]):
 
 
 def _drafted(run: RunStep, sampler: KernelSampler, batch: DraftBatch) -> Tensor:
-    from speculative_engine.model.cuda.kernels.draft_tokens import take_tokens  # needs Triton
+    from draftwire_core.engine.model.cuda.kernels.draft_tokens import take_tokens  # needs Triton
 
     for step, rows in enumerate(batch.steps):
         if step:

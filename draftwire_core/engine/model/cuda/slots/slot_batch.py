@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.device_block import DeviceBlock
-from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.slots.slot_layout import Move, SlotLayout
-from speculative_engine.model.cuda.work.parts import part_count
-from speculative_engine.model.cuda.work.placed_work import PlacedWork
-from speculative_engine.model.cuda.work.slot_work import (
+from draftwire_core.engine.device_block import DeviceBlock
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
+from draftwire_core.engine.model.cuda.slots.slot_layout import Move, SlotLayout
+from draftwire_core.engine.model.cuda.work.parts import part_count
+from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
+from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
     ITEM,
     MOST_PARTIALS,
@@ -25,9 +25,9 @@ from speculative_engine.model.cuda.work.slot_work import (
     segments_at,
     work_numbers,
 )
-from speculative_engine.model.fixed_rows import FixedRows
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
+from draftwire_core.engine.model.fixed_rows import FixedRows
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 
 class Room(NamedTuple):
@@ -95,8 +95,8 @@ class SlotRows(FixedRows):
     ) -> Tensor:
         """See FixedRows; for transformers' own layers."""
         # Triton need not be there where other batches run.
-        from speculative_engine.model.cuda.kernels.attention import attend_slots
-        from speculative_engine.model.cuda.kernels.key_rows import write_keys
+        from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
+        from draftwire_core.engine.model.cuda.kernels.key_rows import write_keys
 
         new_keys, new_values = (each if each.stride(-1) == 1 else each.contiguous() for each in new)
         keys, values = (each.transpose(0, 1) for each in stored)

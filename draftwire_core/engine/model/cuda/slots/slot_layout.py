@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.model.cuda.lane_paths import LanePaths, ranges_of
-from speculative_engine.model.cuda.work.parts import begin_of, part_of
-from speculative_engine.model.cuda.work.slot_work import (
+from draftwire_core.engine.kv.kv_slots import SlotList
+from draftwire_core.engine.model.cuda.lane_paths import LanePaths, ranges_of
+from draftwire_core.engine.model.cuda.work.parts import begin_of, part_of
+from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
     PAGE,
     TILE_KEYS,
@@ -23,7 +23,7 @@ from speculative_engine.model.cuda.work.slot_work import (
     tile_rows,
     work_numbers,
 )
-from speculative_engine.model.packed_batch import Lane, PackedBatch
+from draftwire_core.engine.model.packed_batch import Lane, PackedBatch
 
 
 class Move(NamedTuple):

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.captured_steps import CapturedSteps
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_tables import SlotTables
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.rows import Rows
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.model.cuda.captured_steps import CapturedSteps
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.slots.slot_tables import SlotTables
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.step_draws import StepDraws
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Rows of the steps that are captured. Larger ones are prompts, whose kernels take longer than launching them."""

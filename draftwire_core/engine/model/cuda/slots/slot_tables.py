@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.model.cuda.slots.slot_layout import Move
-from speculative_engine.model.cuda.work.parts import begin_of, part_count
-from speculative_engine.model.cuda.work.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
+from draftwire_core.engine.kv.kv_slots import SlotList
+from draftwire_core.engine.model.cuda.slots.slot_layout import Move
+from draftwire_core.engine.model.cuda.work.parts import begin_of, part_count
+from draftwire_core.engine.model.cuda.work.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
 
 _SPARE_PAGES = 256
 """Pages beyond those of full ones: each sequence has one that is not full."""
@@ -107,7 +107,7 @@ class SlotTables:
             table.know(max(table.known, move.end))
 
     def _launch(self, work: torch.Tensor, first: int, moves: int) -> None:
-        from speculative_engine.model.cuda.kernels.slot_moves import move_slots  # needs Triton
+        from draftwire_core.engine.model.cuda.kernels.slot_moves import move_slots  # needs Triton
 
         with torch.cuda.device_of(self.tensor):  # Triton launches on the current device
             move_slots(work, self.tensor, first, moves)

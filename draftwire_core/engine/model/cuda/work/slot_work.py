@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.model.cuda.work.parts import begin_of, part_count, part_of
+from draftwire_core.engine.model.cuda.work.parts import begin_of, part_count, part_of
 
 TILE_QUERIES = 32
 """Rows times query heads of a tile of queries, if a key-value head has no more query heads than that."""

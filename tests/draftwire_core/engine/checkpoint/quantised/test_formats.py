@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.quantised.formats import read_format
-from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
-from speculative_engine.checkpoint.tensor_files import TensorFiles
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.quantised.formats import read_format
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerWeight
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, gptq, write_quantised
 

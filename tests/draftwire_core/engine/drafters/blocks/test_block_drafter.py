@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
-from speculative_engine.drafters.dflash.dflash_files import load_dflash
-from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec
-from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
+from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
+from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import VOCABULARY, random_tokens
 from tests.harness.models.dflash_checkpoints import dflash_config, write_dflash
 

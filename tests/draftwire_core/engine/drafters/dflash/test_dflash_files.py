@@ -11,11 +11,11 @@ from torch import nn
 from transformers import MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
 
-from speculative_engine.drafters.blocks.block_network import Block, Reading
-from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
-from speculative_engine.drafters.dflash.dflash_files import Dflash, load_dflash
-from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
-from speculative_engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.blocks.block_network import Block, Reading
+from draftwire_core.engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
+from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, load_dflash
+from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
 from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
 from tests.harness.models.dflash_checkpoints import as_assistant, as_original, dflash_config, write_dflash
 from tests.harness.models.eagle_checkpoints import change_config, change_tensors

@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
 from tests.harness.models.eagle_checkpoints import (
     as_original,

@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
-from speculative_engine.drafters.blocks.block_network import Block, Reading
-from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.eagle.parallel_network import ParallelEagleNetwork
-from speculative_engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.blocks.block_drafter import BlockDrafter
+from draftwire_core.engine.drafters.blocks.block_network import Block, Reading
+from draftwire_core.engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.eagle.parallel_network import ParallelEagleNetwork
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
 from tests.harness.engine.engines import VOCABULARY, engine_of, packed, tiny_model
 from tests.harness.models.eagle_checkpoints import change_config, change_tensors, write_parallel
 from tests.harness.models.eagle_training import SPECS, plain_tokens

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.drafters.drafter import TappingDrafter
-from speculative_engine.field_error import FieldError
-from speculative_engine.loading.methods import METHODS
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.drafters.drafter import TappingDrafter
+from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.loading.methods import METHODS
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.engines import engine_of, generate, packed, tiny_model
 from tests.harness.engine.feature_engine import (
     COMPILED,

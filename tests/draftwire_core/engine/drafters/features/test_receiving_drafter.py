@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.drafters.drafter import DraftSpec, FeatureDrafter
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
-from speculative_engine.engine.feature_streams import FeatureKind
-from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.features.feature_codec import decode
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.drafters.drafter import DraftSpec, FeatureDrafter
+from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter
+from draftwire_core.engine.engine.feature_streams import FeatureKind
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import (
     GREEDY,
     VOCABULARY,

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.lookahead.jacobi_window import JacobiWindow
-from speculative_engine.drafters.probing import Probes
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.lookahead.jacobi_window import JacobiWindow
+from draftwire_core.engine.drafters.probing import Probes
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 TEXT = list(range(100, 130))
 

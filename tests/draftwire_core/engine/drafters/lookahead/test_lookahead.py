@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
-from speculative_engine.drafters.probing import NO_PROBES, ProbingDrafter
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from draftwire_core.engine.drafters.probing import NO_PROBES, ProbingDrafter
+from draftwire_core.engine.field_error import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 PROMPT = [3, 14, 15, 9, 2, 6]

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.lookahead.ngram_pool import _MOST_FIRST_TOKENS, NgramPool
+from draftwire_core.engine.drafters.lookahead.ngram_pool import _MOST_FIRST_TOKENS, NgramPool
 
 
 def continuations(pool: NgramPool, token: int) -> list[list[int]]:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec, OutOfSyncError
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec, OutOfSyncError
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.drafter_reader import DrafterReader
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.lookup.ngram_index import NgramIndex
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.lookup.ngram_index import NgramIndex
+from draftwire_core.engine.field_error import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 

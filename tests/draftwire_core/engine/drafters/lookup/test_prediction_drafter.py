@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from speculative_engine.drafters.lookup.prediction import prediction_drafter
+from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
 from tests.harness.engine.drafter_reader import DrafterReader
 
 PROMPT = [1, 2, 3]

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from speculative_engine.drafters.lookup.suffix import SharedTexts, SuffixOptions, suffix_drafter
-from speculative_engine.drafters.lookup.suffix_automaton import SuffixAutomaton
-from speculative_engine.field_error import FieldError
+from draftwire_core.engine.drafters.lookup.suffix import SharedTexts, SuffixOptions, suffix_drafter
+from draftwire_core.engine.drafters.lookup.suffix_automaton import SuffixAutomaton
+from draftwire_core.engine.field_error import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 

@@ -5,14 +5,14 @@ import random
 import pytest
 import torch
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.context_window import ContextWindow
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.context_window import ContextWindow
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.early_exit_engine import engine_with
 from tests.harness.engine.engines import GREEDY, VOCABULARY, generate, packed, random_tokens, specs_of, tiny_model

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter

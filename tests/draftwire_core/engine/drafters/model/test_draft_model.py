@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal, ProposalReader
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal, ProposalReader
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 from tests.harness.engine.engines import VOCABULARY, packed, random_tokens
 from tests.harness.engine.last_proposals import count_last_proposals
 from tests.harness.engine.special_models import quick_model

@@ -3,15 +3,15 @@
 import math
 from collections import Counter
 
-from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.model.step_shares import StepShares
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.token_tree import Node, TokenTree
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.drafters.model.step_shares import StepShares
+from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from draftwire_core.engine.kv.fair_shares import SOLE, ServedVerifier
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.token_tree import Node, TokenTree
 from tests.harness.engine.engines import packed, random_tokens
 from tests.harness.engine.special_models import quick_model
 

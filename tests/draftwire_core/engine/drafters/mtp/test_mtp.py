@@ -9,12 +9,12 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
-from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of, tiny_model
 from tests.harness.engine.feature_pass import logits_of
 from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu

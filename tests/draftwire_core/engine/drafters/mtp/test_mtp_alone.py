@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
-from speculative_engine.drafters.mtp.mtp_alone import load_alone
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.drafters.mtp.mtp_alone import load_alone
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.feature_pass import logits_of
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, WIDTH, write_with_mtp

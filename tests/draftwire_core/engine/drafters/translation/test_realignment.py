@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.translation import realignment
-from speculative_engine.drafters.translation.realignment import append_text, tail_start
+from draftwire_core.engine.drafters.translation import realignment
+from draftwire_core.engine.drafters.translation.realignment import append_text, tail_start
 from tests.harness.engine.translation import KINDS, token_map
 from tests.harness.models.byte_tokenizers import TEXT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_engine.drafters.translation.token_map import MOST_PIECES
+from draftwire_core.engine.drafters.translation.token_map import MOST_PIECES
 from tests.harness.engine.translation import KINDS, token_map
 
 PAIRS = [(target, draft) for target in KINDS for draft in KINDS]

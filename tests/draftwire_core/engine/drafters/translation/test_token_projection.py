@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speculative_engine.drafters.translation.token_projection import TokenProjection
+from draftwire_core.engine.drafters.translation.token_projection import TokenProjection
 from tests.harness.engine.translation import token_map
 
 TRANSLATION = token_map("target", "draft")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.drafters.translation.token_map import TokenMap
-from speculative_engine.drafters.translation.translating import TranslatingDrafter
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import Proposal, ProposalReader
-from speculative_engine.tree.token_tree import TokenTree
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.tree.proposal import Proposal, ProposalReader
+from draftwire_core.engine.tree.token_tree import TokenTree
 from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.engines import packed
 from tests.harness.engine.last_proposals import count_last_proposals

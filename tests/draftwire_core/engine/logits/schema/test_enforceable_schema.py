@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.logits.grammar_library import first_mask
-from speculative_engine.logits.schema.enforceable_schema import UNSUPPORTED
-from speculative_engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
-from speculative_engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
+from draftwire_core.engine.logits.grammar_library import first_mask
+from draftwire_core.engine.logits.schema.enforceable_schema import UNSUPPORTED
+from draftwire_core.engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.engine.written_forms import Writer
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 """As zod 4 writes it."""
 

@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.attention.absolute_positions import counts_tokens
-from speculative_engine.model.packed_model import UnsupportedModelError
-from speculative_engine.model.shallow_model import first_layers, keep_first_layers
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.attention.absolute_positions import counts_tokens
+from draftwire_core.engine.model.packed_model import UnsupportedModelError
+from draftwire_core.engine.model.shallow_model import first_layers, keep_first_layers
 from tests.harness.engine.attention_models import ATTENTION_MODELS, attention_model
 from tests.harness.engine.engines import check_against_plain, packed, random_tokens, walk
 
@@ -68,7 +68,7 @@ def test_the_self_test_reaches_beyond_long_chunks(field: str, monkeypatch: pytes
     run_self_test(ours)
     assert ours.config.attention_chunk_size == 8192
     if field == "attention_chunk_size":
-        monkeypatch.setattr("speculative_engine.model.attention.packed_attention.chunk_of", lambda module: None)
+        monkeypatch.setattr("draftwire_core.engine.model.attention.packed_attention.chunk_of", lambda module: None)
     else:
         for module in ours.model.modules():
             module._forward_pre_hooks.clear()
@@ -79,7 +79,7 @@ def test_the_self_test_reaches_beyond_long_chunks(field: str, monkeypatch: pytes
 def test_chunks_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     model = attention_model(CHUNKED)
     ours = packed(model)
-    monkeypatch.setattr("speculative_engine.kernels.attention.fits", lambda keys, values: False)
+    monkeypatch.setattr("draftwire_core.engine.kernels.attention.fits", lambda keys, values: False)
     assert check_against_plain(model, walk(ours, [random_tokens(33, seed=1)], [15])) < 1e-4
     assert run_self_test(ours).bit_exact
 

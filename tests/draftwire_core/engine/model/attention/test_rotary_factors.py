@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.attention_models import LONG_MODELS, attention_model
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from speculative_engine.model.cuda import graph_capture
-from speculative_engine.model.cuda.captured_steps import CapturedSizes
-from speculative_engine.model.cuda.graph_capture import GraphCapture
+from draftwire_core.engine.model.cuda import graph_capture
+from draftwire_core.engine.model.cuda.captured_steps import CapturedSizes
+from draftwire_core.engine.model.cuda.graph_capture import GraphCapture
 
 DEVICE = torch.device("cuda:0")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
 
 NUMBERS = torch.arange(6.0)
 

@@ -17,12 +17,12 @@ pytest.importorskip("triton")
 
 from triton.runtime.interpreter import InterpretedFunction
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.cuda import kernel_linear
-from speculative_engine.model.cuda.kernel_layer import KernelLayer
-from speculative_engine.model.cuda.kernel_linear import KernelLinear
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.cuda import kernel_linear
+from draftwire_core.engine.model.cuda.kernel_layer import KernelLayer
+from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.harness.engine.attention_models import attention_model
 from tests.harness.engine.engines import (
     Rows,

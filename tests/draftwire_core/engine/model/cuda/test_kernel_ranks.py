@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.rank_sum import add_ranks
+from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import tiny_model

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from speculative_engine.model.cuda.lane_paths import LanePaths
-from speculative_engine.model.packed_batch import Lane
+from draftwire_core.engine.model.cuda.lane_paths import LanePaths
+from draftwire_core.engine.model.packed_batch import Lane
 
 CONTEXT = np.arange(3)
 

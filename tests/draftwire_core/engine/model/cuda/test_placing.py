@@ -11,17 +11,17 @@ from transformers import PreTrainedModel
 
 pytest.importorskip("triton")
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.gguf_file import GgufFile
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.cuda.kernel_linear import KernelLinear
-from speculative_engine.model.cuda.placing import PackedEmbedding, narrow
-from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
-from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
-from speculative_engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.model.reading.read_model import read_model
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
+from draftwire_core.engine.model.cuda.placing import PackedEmbedding, narrow
+from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
+from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
+from draftwire_core.engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.model.reading.read_model import read_model
+from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_blocks import untried_blocks

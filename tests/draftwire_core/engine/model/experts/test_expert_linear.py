@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.model.experts.expert_linear import ExpertLinear
-from speculative_engine.model.linear.block_linear import maker
-from speculative_engine.model.linear.linear_weight import JoinedLinear
-from speculative_engine.model.linear.row_exact import RowExactLinear
+from draftwire_core.engine.model.experts.expert_linear import ExpertLinear
+from draftwire_core.engine.model.linear.block_linear import maker
+from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
+from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 
 EXPERTS, INPUTS, OUTPUTS = 6, 64, 40
 TAKEN = {

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.kernels.kernel_names import Kernels
-from speculative_engine.kernels.library import LIBRARY, available_kernels, use_kernels
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.experts.experts import Experts, SortedExperts
-from speculative_engine.model.linear.block_linear import BlockLinear
-from speculative_engine.model.linear.packed_weight import PackedWeight
-from speculative_engine.model.linear.row_exact import RowExactLinear
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.weight_names import TargetWeights
+from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, use_kernels
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.experts.experts import Experts, SortedExperts
+from draftwire_core.engine.model.linear.block_linear import BlockLinear
+from draftwire_core.engine.model.linear.packed_weight import PackedWeight
+from draftwire_core.engine.model.linear.row_exact import RowExactLinear
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.weight_names import TargetWeights
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
 from tests.harness.engine.expert_models import EXPERT_MODELS, EXPERTS, expert_model
 

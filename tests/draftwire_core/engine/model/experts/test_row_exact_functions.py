@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.model.experts.row_exact_functions import RowExactFunctions, use_row_exact_functions
+from draftwire_core.engine.model.experts.row_exact_functions import RowExactFunctions, use_row_exact_functions
 
 ROWS = 130
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.model.features.feature_codec import FEATURE_TYPES, FLOATS, decode, encode, feature_bytes
+from draftwire_core.engine.model.features.feature_codec import FEATURE_TYPES, FLOATS, decode, encode, feature_bytes
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

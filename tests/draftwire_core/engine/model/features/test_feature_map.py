@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 
 SHAPES = [
     FeatureShape(3, 8, 5),

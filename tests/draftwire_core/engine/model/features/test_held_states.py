@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.model.features import held_states
-from speculative_engine.model.features.held_states import HeldStates
+from draftwire_core.engine.model.features import held_states
+from draftwire_core.engine.model.features.held_states import HeldStates
 
 
 def taken(held: HeldStates, wanted: np.ndarray | None = None) -> dict[int, float]:

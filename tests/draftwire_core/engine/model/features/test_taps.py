@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.model.features.taps import SlotStates, Tap
-from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import packed, random_tokens, tiny_model
 
 TOKENS = random_tokens(23, seed=5)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from speculative_engine.kernels.library import LIBRARY
-from speculative_engine.model.layers.compiled_pass import CompiledPass
-from speculative_engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.kernels.library import LIBRARY
+from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
+from draftwire_core.engine.model.packed_batch import BatchBuilder
 from tests.harness.engine.engines import packed
 from tests.harness.engine.fused_models import fused_model
 from tests.harness.engine.special_models import llama

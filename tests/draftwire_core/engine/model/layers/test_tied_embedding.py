@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
-from speculative_engine.model.layers import tied_embedding
-from speculative_engine.model.layers.tied_embedding import TiedEmbedding
+from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.model.layers import tied_embedding
+from draftwire_core.engine.model.layers.tied_embedding import TiedEmbedding
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
 pytestmark = pytest.mark.skipif(

@@ -8,13 +8,13 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.kernels import compiled_product, gemm_int8
-from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
-from speculative_engine.kernels.library import BF16_PRODUCTS
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.linear.int8_linear import Int8Linear, LibraryInt8Product, quantised
-from speculative_engine.model.linear.row_exact import PackedProduct
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.kernels import compiled_product, gemm_int8
+from draftwire_core.engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
+from draftwire_core.engine.kernels.library import BF16_PRODUCTS
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.linear.int8_linear import Int8Linear, LibraryInt8Product, quantised
+from draftwire_core.engine.model.linear.row_exact import PackedProduct
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 from tests.harness.kernels.gemm_kinds import number_of
 

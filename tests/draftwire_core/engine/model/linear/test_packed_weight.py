@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.model.linear.linear_weight import weight_of
-from speculative_engine.model.linear.packed_weight import PackedWeight
-from speculative_engine.model.linear.row_exact import RowExactLinear
+from draftwire_core.engine.model.linear.linear_weight import weight_of
+from draftwire_core.engine.model.linear.packed_weight import PackedWeight
+from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 
 
 class Routing(nn.Module):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from speculative_engine.model.linear.row_exact import PlainProduct, RowExactLinear, TurnedProduct
-from speculative_engine.model.linear.row_range import RowRange, row_range
+from draftwire_core.engine.model.linear.row_exact import PlainProduct, RowExactLinear, TurnedProduct
+from draftwire_core.engine.model.linear.row_range import RowRange, row_range
 
 
 def with_bits_of(order: Callable[[int], int]) -> Callable[[torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:

@@ -14,7 +14,7 @@ from tests.harness.engine.engines import tiny_model
 from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
 """Split plans of several kinds: with transformers' own embedding, experts, replicated inputs and outputs, and norms of
 heads."""

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers.distributed import utils
 
-from speculative_engine.model.ranks import sharded_layers
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.sharded_layers import split_on
-from speculative_engine.model.ranks.split_check import SplitError
+from draftwire_core.engine.model.ranks import sharded_layers
+from draftwire_core.engine.model.ranks.rank_group import RankGroup
+from draftwire_core.engine.model.ranks.sharded_layers import split_on
+from draftwire_core.engine.model.ranks.split_check import SplitError
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import LONG_PATIENCE
 
@@ -21,8 +21,8 @@ OLDER = """
 import transformers.modeling_utils
 from transformers.distributed import utils
 del utils.TransformersDeviceMesh  # as in transformers 5.17
-import speculative_engine.loading.self_test
-import speculative_engine.in_process
+import draftwire_core.engine.loading.self_test
+import draftwire_core.engine.in_process
 """
 
 

@@ -3,7 +3,7 @@
 import pytest
 from transformers import GPT2Config, LlamaConfig, Qwen3MoeConfig
 
-from speculative_engine.model.ranks.split_check import SplitError, check_devices, check_split
+from draftwire_core.engine.model.ranks.split_check import SplitError, check_devices, check_split
 
 
 def test_a_model_whose_parts_are_equal_can_be_split() -> None:

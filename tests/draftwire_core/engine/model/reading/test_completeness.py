@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.reading.read_model import read_model
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.model.reading.read_model import read_model
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 Tensors = dict[str, Tensor]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
-from speculative_engine.kernels.library import LIBRARY
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.linear.linear_weight import JoinedLinear
-from speculative_engine.model.linear.stored_embedding import StoredEmbedding
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.kernels.library import LIBRARY
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
+from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 from tests.harness.models.gguf_model import write_gguf
 
@@ -82,7 +82,7 @@ def test_types_may_differ_in_a_layer(tied: bool, tmp_path: Path) -> None:
 
 def test_without_the_library_values_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, model = written(tmp_path, "Llama", mixed, num_hidden_layers=1)
-    monkeypatch.setattr("speculative_engine.kernels.library._chosen", ["torch"])
+    monkeypatch.setattr("draftwire_core.engine.kernels.library._chosen", ["torch"])
     ours = PackedModel.load(str(path), slots=1000)
     assert check_against_plain(model.bfloat16(), walk(ours, [random_tokens(20)], [12])) < 0.2
 

@@ -9,9 +9,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from service_runtime.errors import ServiceError
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.runtime.errors import ServiceError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.eagle_checkpoints import write_parallel
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, write_quantised

@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.kernels.library import LIBRARY
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.linear.block_linear import BlockLinear
-from speculative_engine.model.linear.linear_weight import JoinedLinear
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.reading.read_model import check_model_splits
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.kernels.library import LIBRARY
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.linear.block_linear import BlockLinear
+from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.reading.read_model import check_model_splits
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, with_values, write_quantised
 
@@ -106,7 +106,7 @@ def unquantise(tensors: Tensors, kept: Tensors) -> None:
 @pytest.mark.parametrize("form", ["W4A16", "GPTQ", "GPTQ reordered", "FP8 by block"])
 def test_without_the_library_values_are_the_same(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = written(tmp_path, form)
-    monkeypatch.setattr("speculative_engine.kernels.library._chosen", ["torch"])
+    monkeypatch.setattr("draftwire_core.engine.kernels.library._chosen", ["torch"])
     ours = PackedModel.load(str(tmp_path), slots=1000)
     texts = [random_tokens(40, seed=seed) for seed in range(2)]
     assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.3

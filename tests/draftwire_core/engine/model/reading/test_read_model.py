@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.model.reading import read_model as module
-from speculative_engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.model.reading import read_model as module
+from draftwire_core.engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
 from tests.harness.checkout import MODELS
 
 

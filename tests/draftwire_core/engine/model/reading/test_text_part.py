@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, core_model_loading
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.reading import text_part
-from speculative_engine.model.reading.text_part import TextDecoder, without_timm
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.reading import text_part
+from draftwire_core.engine.model.reading.text_part import TextDecoder, without_timm
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
 from tests.harness.models.shrunken import randomised, shrunken_config
 

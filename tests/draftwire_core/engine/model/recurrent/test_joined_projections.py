@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from speculative_engine.model.linear.joined_layers import OutputRange
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.weight_names import Weights
+from draftwire_core.engine.model.linear.joined_layers import OutputRange
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 from tests.harness.engine.recurrent_models import RECURRENT_MODELS
 

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from speculative_engine.kernels.library import library
-from speculative_engine.sampling.compiled_sampler import best_tokens
-from speculative_engine.sampling.gumbel import NOISE_BLOCK, gumbel_at
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.sampling.compiled_sampler import best_tokens
+from draftwire_core.engine.sampling.gumbel import NOISE_BLOCK, gumbel_at
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.noise_vectors import VECTORS
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-noise: Any = pytest.importorskip("speculative_engine.sampling.triton_kernels.noise")
+noise: Any = pytest.importorskip("draftwire_core.engine.sampling.triton_kernels.noise")
 
 BLOCKS = 8
 

@@ -1,6 +1,6 @@
 """Writes the reference checkpoints with the library speculators, and what its modules compute with them.
 
-    pip install speculators; python -m tests.speculative_engine.drafters.eagle.written_by_speculators.write_reference
+    pip install speculators; python -m tests.draftwire_core.engine.drafters.eagle.written_by_speculators.write_reference
 
 Written with speculators 0.9.0. It is not among the requirements: it asks for older versions of ours.
 """

@@ -7,12 +7,12 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
-from speculative_engine.model.cuda.slots.slot_batch import Room
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.work import slot_work
-from speculative_engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT, part_of
-from speculative_engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.work import slot_work
+from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT, part_of
+from draftwire_core.engine.model.packed_batch import BatchBuilder
 from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
+from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 
 BOUND = {torch.float32: 2e-6, torch.bfloat16: 2**-6}
 """Of the difference from float64; numbers are around 1."""

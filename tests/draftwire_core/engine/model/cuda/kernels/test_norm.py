@@ -6,7 +6,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
+from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
 
 BOUND = {torch.float32: 1e-6, torch.bfloat16: 2**-8}
 """Of the difference from float64, as a share of the number or of 1."""

@@ -6,10 +6,10 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate
-from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
-from speculative_engine.model.cuda.weights.device_weight import Code, DeviceWeight, DeviceWeightError
+from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate
+from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
+from draftwire_core.engine.model.cuda.weights.device_weight import Code, DeviceWeight, DeviceWeightError
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 

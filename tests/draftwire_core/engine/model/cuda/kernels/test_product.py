@@ -6,9 +6,9 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels import product
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply, shape_of, stages_of
-from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
+from draftwire_core.engine.model.cuda.kernels import product
+from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply, shape_of, stages_of
+from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
@@ -89,7 +89,7 @@ def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         product = multiply(inputs, weight, gate=gate, dtype=dtype, row_blocks=row_blocks)
         return product + (2 if row_blocks == (16,) else 0)
 
-    monkeypatch.setattr("speculative_engine.model.cuda.kernels.row_blocks.multiply", worse)
+    monkeypatch.setattr("draftwire_core.engine.model.cuda.kernels.row_blocks.multiply", worse)
     assert equal_blocks([(weight, None), (weight, None), (weight, "silu")]) == (64, 128)
 
 

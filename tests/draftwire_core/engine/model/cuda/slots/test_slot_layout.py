@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.work.parts import SHORT, part_count
-from speculative_engine.model.cuda.work.slot_work import ITEM, TILE_KEYS, tile_rows
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.work.parts import SHORT, part_count
+from draftwire_core.engine.model.cuda.work.slot_work import ITEM, TILE_KEYS, tile_rows
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")
 

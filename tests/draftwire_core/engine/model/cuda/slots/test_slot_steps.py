@@ -6,14 +6,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.kernel_sampler import KernelSampler
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import StepDraws
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
+from draftwire_core.engine.sampling.coupled_sampler import sample
+from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import StepDraws
 from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_blocks import untried_blocks
@@ -82,7 +82,7 @@ def test_a_larger_cache_has_steps_of_its_own(model: PackedModel) -> None:
 
 
 def test_models_that_kernels_do_not_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("speculative_engine.model.backends.choose_backend.missing", lambda *_: "no kernels here")
+    monkeypatch.setattr("draftwire_core.engine.model.backends.choose_backend.missing", lambda *_: "no kernels here")
     assert PackedModel(tiny_model("Llama"), 20).layer_kernels == "no kernels here"
     with pytest.raises(UnsupportedModelError, match="no kernels here"):
         PackedModel(tiny_model("Llama"), 20, kernels=True)

@@ -8,15 +8,15 @@ import torch
 
 pytest.importorskip("triton")
 
-from speculative_engine.kv.kv_slots import KvCache, SlotList
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.cuda.slots.slot_tables import Known, SlotTables
-from speculative_engine.model.cuda.work.parts import part_of
-from speculative_engine.model.cuda.work.slot_work import PAGE, RESIDENT, TILE_KEYS
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel
+from draftwire_core.engine.kv.kv_slots import KvCache, SlotList
+from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
+from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.cuda.slots.slot_tables import Known, SlotTables
+from draftwire_core.engine.model.cuda.work.parts import part_of
+from draftwire_core.engine.model.cuda.work.slot_work import PAGE, RESIDENT, TILE_KEYS
+from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_blocks import untried_blocks
@@ -131,7 +131,7 @@ def test_pages_are_free_again_when_a_sequence_is_gone() -> None:
 
 def test_sequences_for_which_there_are_no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their slots are listed in each step, as far as there is no room."""
-    monkeypatch.setattr("speculative_engine.model.cuda.slots.slot_tables._SPARE_PAGES", 0)
+    monkeypatch.setattr("draftwire_core.engine.model.cuda.slots.slot_tables._SPARE_PAGES", 0)
     tables = SlotTables(2 * PAGE, CPU)
     owners = [owner_of(np.arange(1, 1500)), owner_of(np.arange(2000, 2100))]
     expected, whole = found(batch_of(*owners), SlotTables(10 * PAGE, CPU))

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from speculative_engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT, begin_of, part_count, part_of
-from speculative_engine.model.cuda.work.slot_work import PAGE, TILE_KEYS
+from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT, begin_of, part_count, part_of
+from draftwire_core.engine.model.cuda.work.slot_work import PAGE, TILE_KEYS
 
 
 def test_parts_are_short_and_then_long() -> None:

@@ -1,0 +1,2 @@
+"""What the services share: the engine, a service's runtime, the pool of drafters, training, "
+"adapters to other engines."""

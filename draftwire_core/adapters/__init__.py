@@ -1,0 +1,1 @@
+"""Adapters that put the pool of drafters into other engines, vLLM and SGLang, and what these adapters share."""
