@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SDK, SERVICES = ROOT / "sdk", ROOT / "services"
 """The folders of the distributions' project files."""
 NAMES = {
-    "draftwire": {"draftwire"},
+    "draftwire": {"draftwire", "draftwire_tools"},
     "draftwire_services": {
         "drafter_service",
         "draftwire_core",

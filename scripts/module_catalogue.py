@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES = (
     "sdk/draftwire",
+    "sdk/draftwire_tools",
     "draftwire_core",
     "verifier_service",
     "drafter_service",

@@ -29,6 +29,7 @@ PACKAGES = (
     "draftwire",
     "draftwire_core",
     "draftwire_sglang",
+    "draftwire_tools",
     "draftwire_vllm",
     "gateway_service",
     "scripts",

@@ -64,6 +64,7 @@ def write_packages(directory: Path) -> None:
     """Writes empty packages with the names of the project's."""
     for package in (
         "draftwire",
+        "draftwire_tools",
         "draftwire_core",
         "draftwire_core/adapters",
         "draftwire_core/adapters/common",
@@ -96,6 +97,9 @@ def write_packages(directory: Path) -> None:
     [
         ("draftwire/cli", "draftwire_core.runtime", LAYERS),
         ("draftwire/cli", "verifier_service", LAYERS),
+        ("draftwire/cli", "draftwire_tools", LAYERS),
+        ("draftwire_tools", "draftwire_core.engine", LAYERS),
+        ("draftwire_tools", "numpy", SMALL_SDK),
         ("draftwire_core/runtime/rpc", "draftwire_core.engine", LAYERS),
         ("draftwire_core/engine/model", "draftwire_core.runtime", LAYERS),
         ("draftwire_core/engine/model", "drafter_service", LAYERS),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.service import Job
+from draftwire_tools.service import Job
 
 START_SECONDS = 300.0
 _LINE_SECONDS = 15.0

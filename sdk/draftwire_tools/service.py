@@ -11,8 +11,8 @@ from pathlib import Path
 
 import grpc
 
-from draftwire.cli.end_reason import end_reason
 from draftwire.cli.failure import Failure, check_installed
+from draftwire_tools.end_reason import end_reason
 
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 _NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)

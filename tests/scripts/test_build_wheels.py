@@ -51,11 +51,13 @@ print(json.dumps([library.__file__, *told]))
 """
 IMPORT_ALL = """
 import importlib, json, pkgutil
-import draftwire, draftwire_core, draftwire_sglang, draftwire_vllm, drafter_service, gateway_service, verifier_service
+import draftwire, draftwire_core, draftwire_sglang, draftwire_tools, draftwire_vllm
+import drafter_service, gateway_service, verifier_service
 no_module = "draftwire_core.engine.kernels.libdraftwire_engine"
 names = []
 for package in (
-    draftwire, draftwire_core, draftwire_sglang, draftwire_vllm, drafter_service, gateway_service, verifier_service
+    draftwire, draftwire_core, draftwire_sglang, draftwire_tools, draftwire_vllm, drafter_service, gateway_service,
+    verifier_service
 ):
     names.append(package.__name__)
     names += [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
@@ -118,7 +120,7 @@ def test_wheels_have_every_file_of_the_packages(machine: str, built: Built) -> N
     assert names.count(LIBRARY) == 1
     assert not set(names) & set(others)
     assert files_of_packages() <= {*names, *others}
-    assert {name for name in others if not name.startswith(("draftwire/", "draftwire-"))} == set()
+    assert {name for name in others if not name.startswith(("draftwire/", "draftwire_tools/", "draftwire-"))} == set()
 
 
 @has_wheel

@@ -178,6 +178,7 @@ class TestWheels:
                 assert opened_wheel.read("draftwire/version.txt").decode().strip() == known
                 assert {name.partition("/")[0] for name in opened_wheel.namelist()} == {
                     "draftwire",
+                    "draftwire_tools",
                     f"draftwire-{known}.dist-info",
                 }
                 opened_wheel.extractall(tmp_path / each.parent.name)

@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("surface.json")
 PACKAGES = (
     "sdk/draftwire",
+    "sdk/draftwire_tools",
     "drafter_service",
     "draftwire_core",
     "draftwire_sglang",

@@ -19,19 +19,17 @@ from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__
 
 _MODULES = {
-    "demo": "draftwire.cli.demo.command",
-    "serve": "draftwire.cli.serve.command",
     "generate": "draftwire.cli.generate",
     "chat": "draftwire.cli.chat",
-    "top": "draftwire.cli.top.command",
-    "bench": "draftwire.cli.bench.command",
-    "check": "draftwire.cli.check.command",
-    "check-drafter": "draftwire.cli.check_drafter.command",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
     "version": "draftwire.cli.version",
 }
-"""The SDK's own commands in the order of the help, each with its module."""
+"""The commands of this package, each with its module."""
+_TOOLS = ("demo", "serve", "top", "bench", "check", "check-drafter")
+"""The commands of `draftwire_tools`, which is in the same distribution: nobody else can add one of these names."""
+_FIRST = ("demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters")
+"""The order of the help; then come the commands of others, and at the end the version."""
 _OF_THE_SERVICES = ("calibrate", "train")
 """Commands that come with the services; without them they say what to install."""
 GROUP = "draftwire.commands"
@@ -76,20 +74,23 @@ class _Commands(MutableMapping[str, Any]):
         del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        *first, last = _MODULES
-        return iter([*first, *self._added, last])
+        return iter([*_FIRST, *(name for name in self._added if name not in _TOOLS), "version"])
 
     def __len__(self) -> int:
         return len(_MODULES) + len(self._added)
 
     @cached_property
     def _added(self) -> dict[str, EntryPoint | None]:
-        """Returns the commands of other packages by name, None for those that are not installed.
+        """Returns the commands of other packages, and of the tools, by name, None for those that are not installed.
 
-        Needed only for commands that are not the SDK's own.
+        Needed only for commands that are not this package's own.
         """
-        found = {each.name: each for each in entry_points(group=GROUP)}
-        return {name: found.get(name) for name in sorted({*found, *_OF_THE_SERVICES} - _MODULES.keys())}
+        found = {
+            each.name: each
+            for each in entry_points(group=GROUP)
+            if each.name not in _TOOLS or each.value.startswith("draftwire_tools.")
+        }
+        return {name: found.get(name) for name in sorted({*found, *_TOOLS, *_OF_THE_SERVICES} - _MODULES.keys())}
 
 
 def _command(found: Any, **options: Any) -> Any:
@@ -115,6 +116,8 @@ def _load(entry: EntryPoint) -> Any:
 
 def _absent(name: str) -> Callable[[], None]:
     """Returns the command that says how to install the command of this name."""
+    if name in _TOOLS:
+        raise Failure(f"the entry points of draftwire {__version__} lack {name}: install it again")
 
     def absent() -> None:
         raise Failure(f"{name} is a command of {distribution(_EXTRA)}: {how_to_install(_EXTRA)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from draftwire.cli.bench.figures import Figures, Percentiles, Spread
+from draftwire_tools.bench.figures import Figures, Percentiles, Spread
 
 _LEAST_RUNS = 3
 """Number of runs from which a range is reported."""

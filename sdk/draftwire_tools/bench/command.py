@@ -17,20 +17,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.model import VerifierInfo
-from draftwire.cli import interruption
-from draftwire.cli.bench.comparison import Plan, Turn
-from draftwire.cli.bench.figures import figures
-from draftwire.cli.bench.machine import machine
-from draftwire.cli.bench.method_pool import methods
-from draftwire.cli.bench.plot import check_plotting, plot
-from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
-from draftwire.cli.bench.report import Report
-from draftwire.cli.bench.services import Services, drafter_names, started
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
 from draftwire.cli.progress import CountedLines
-from draftwire.cli.service import check_services_installed
+from draftwire_tools import interruption
+from draftwire_tools.bench.comparison import Plan, Turn
+from draftwire_tools.bench.figures import figures
+from draftwire_tools.bench.machine import machine
+from draftwire_tools.bench.method_pool import methods
+from draftwire_tools.bench.plot import check_plotting, plot
+from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
+from draftwire_tools.bench.report import Report
+from draftwire_tools.bench.services import Services, drafter_names, started
+from draftwire_tools.service import check_services_installed
 
 _CALL_SECONDS = 600.0
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.options import GenerateOptions
-from draftwire.cli.bench.method import Method
-from draftwire.cli.bench.prompt import BenchPrompt
-from draftwire.cli.bench.request import Request, run_request
-from draftwire.cli.bench.time_spent import TimeReader, TimeSpent
+from draftwire_tools.bench.method import Method
+from draftwire_tools.bench.prompt import BenchPrompt
+from draftwire_tools.bench.request import Request, run_request
+from draftwire_tools.bench.time_spent import TimeReader, TimeSpent
 
 ItemT = TypeVar("ItemT")
 _WARM_UP_TOKENS = 24

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from draftwire.cli.bench.comparison import Setting, Turn
-from draftwire.cli.bench.method import Method
+from draftwire_tools.bench.comparison import Setting, Turn
+from draftwire_tools.bench.method import Method
 
 
 @dataclass(frozen=True, slots=True)

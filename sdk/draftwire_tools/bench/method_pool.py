@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
-from draftwire.cli.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
-from draftwire.cli.interruption import attaching
+from draftwire_tools.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
+from draftwire_tools.interruption import attaching
 
 
 @asynccontextmanager

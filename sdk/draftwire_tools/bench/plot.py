@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from draftwire._program.installation import how_to_install
-from draftwire.cli.bench.figures import Figures
 from draftwire.cli.failure import Failure
+from draftwire_tools.bench.figures import Figures
 
 _INCHES = (2.0, 4.5)
 """Width per setting, and height."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from draftwire.cli.bench.columns import ABOUT, FEW, FIGURES, Column, Row
-from draftwire.cli.bench.comparison import Setting
-from draftwire.cli.bench.figures import Figures
-from draftwire.cli.bench.method import Method
 from draftwire.cli.table import print_table
+from draftwire_tools.bench.columns import ABOUT, FEW, FIGURES, Column, Row
+from draftwire_tools.bench.comparison import Setting
+from draftwire_tools.bench.figures import Figures
+from draftwire_tools.bench.method import Method
 
 LEAST_ACCEPTANCE = 0.5
 """Acceptance rate below which a method gets a warning."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from draftwire.cli.loading import Loading, interrupt
-from draftwire.cli.service import DRAFTER, VERIFIER, Service
+from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.service import DRAFTER, VERIFIER, Service
 
 _THREADS = 1
 """CPU threads of each service started here; see `Service`."""

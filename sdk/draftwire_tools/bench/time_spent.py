@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.step_times import StepTimes
-from draftwire.cli.bench.method import Method
 from draftwire.errors import DraftwireError
+from draftwire_tools.bench.method import Method
 
 _SECONDS = 5.0
 """Timeout of a call to a drafter service."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwire._types.speculation import SpeculationStats
-from draftwire.cli.check.output import Difference
+from draftwire_tools.check.output import Difference
 
 
 @dataclass(slots=True)

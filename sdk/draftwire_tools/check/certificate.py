@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwire.cli.check.case import Case
-from draftwire.cli.check.distribution import FALSE_ALARM, DistributionTest
-from draftwire.cli.check.output import Difference
-from draftwire.cli.check.speed import Speed
+from draftwire_tools.check.case import Case
+from draftwire_tools.check.distribution import FALSE_ALARM, DistributionTest
+from draftwire_tools.check.output import Difference
+from draftwire_tools.check.speed import Speed
 
 
 @dataclass(frozen=True, slots=True)

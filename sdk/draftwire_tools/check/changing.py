@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.speculation import Speculation, SpeculationStats
-from draftwire.cli.check.output import Output
-from draftwire.cli.check.request import CheckRequest
 from draftwire.errors import BusyError, DrafterNotFoundError
+from draftwire_tools.check.output import Output
+from draftwire_tools.check.request import CheckRequest
 
 _EVERY = 5
 """Tokens after which the drafters change."""

@@ -14,19 +14,19 @@ import typer
 from rich.console import Console
 
 from draftwire._async.client import AsyncClient
-from draftwire.cli import interruption
-from draftwire.cli.bench.command import services_for
-from draftwire.cli.bench.services import Services
-from draftwire.cli.check.black_box.check import BlackBoxCheck
-from draftwire.cli.check.certificate import Certificate
-from draftwire.cli.check.native import NativeCheck
-from draftwire.cli.check.page import page
-from draftwire.cli.check.prompts import check_prompts
-from draftwire.cli.check.summary import print_summary
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
 from draftwire.cli.progress import status
+from draftwire_tools import interruption
+from draftwire_tools.bench.command import services_for
+from draftwire_tools.bench.services import Services
+from draftwire_tools.check.black_box.check import BlackBoxCheck
+from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.native import NativeCheck
+from draftwire_tools.check.page import page
+from draftwire_tools.check.prompts import check_prompts
+from draftwire_tools.check.summary import print_summary
 
 _CALL_SECONDS = 600.0
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from draftwire._async.client import AsyncClient
 from draftwire._messages.requests import prepare
 from draftwire._types.speculation import NO_SPECULATION, Speculation, SpeculationStats
-from draftwire.cli.check.budget import Budget
-from draftwire.cli.check.case import Case
-from draftwire.cli.check.output import Difference, Output, difference
-from draftwire.cli.check.request import CheckRequest
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
+from draftwire_tools.check.budget import Budget
+from draftwire_tools.check.case import Case
+from draftwire_tools.check.output import Difference, Output, difference
+from draftwire_tools.check.request import CheckRequest
 
 Run = Callable[[CheckRequest], Awaitable[tuple[Output, SpeculationStats]]]
 """Runs a request in the way of a case."""

@@ -12,8 +12,8 @@ from draftwire._async.client import AsyncClient
 from draftwire._types.generation import Generation
 from draftwire._types.options import GenerateOptions
 from draftwire._types.speculation import Speculation
-from draftwire.cli.check.chi_square import chi_square, tail
-from draftwire.cli.check.prompts import CheckPrompt
+from draftwire_tools.check.chi_square import chi_square, tail
+from draftwire_tools.check.prompts import CheckPrompt
 
 FALSE_ALARM = 1e-6
 """Probability that a faultless verifier fails any of a check's tests of distributions."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.speculation import Planning, Speculation
-from draftwire.cli.interruption import attaching
+from draftwire_tools.interruption import attaching
 
 DEFAULT = ("local:ngram", "local:suffix")
 """Drafters that are attached for the check if none is."""

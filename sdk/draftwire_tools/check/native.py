@@ -12,19 +12,19 @@ from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.model import VerifierInfo
 from draftwire._types.speculation import Speculation, SpeculationStats
-from draftwire.cli.bench.machine import machine
-from draftwire.cli.check.budget import Budget
-from draftwire.cli.check.certificate import Certificate
-from draftwire.cli.check.changing import changing
-from draftwire.cli.check.comparison import Comparison, Run, generate, resume
-from draftwire.cli.check.distribution import DistributionTest, run_distribution_tests
-from draftwire.cli.check.drafters import NOBODY, PLAIN, drafters, drafting
-from draftwire.cli.check.other_verifiers import Variant, compare_variants, variants
-from draftwire.cli.check.output import Output
-from draftwire.cli.check.prompts import CheckPrompt, speed_prompts
-from draftwire.cli.check.request import CheckRequest, check_requests
-from draftwire.cli.check.speed import Speed, measure_speed
 from draftwire.errors import DraftwireError
+from draftwire_tools.bench.machine import machine
+from draftwire_tools.check.budget import Budget
+from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.changing import changing
+from draftwire_tools.check.comparison import Comparison, Run, generate, resume
+from draftwire_tools.check.distribution import DistributionTest, run_distribution_tests
+from draftwire_tools.check.drafters import NOBODY, PLAIN, drafters, drafting
+from draftwire_tools.check.other_verifiers import Variant, compare_variants, variants
+from draftwire_tools.check.output import Output
+from draftwire_tools.check.prompts import CheckPrompt, speed_prompts
+from draftwire_tools.check.request import CheckRequest, check_requests
+from draftwire_tools.check.speed import Speed, measure_speed
 
 _BATCH = 16
 _FIXED_CASES = 15

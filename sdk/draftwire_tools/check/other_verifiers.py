@@ -16,12 +16,12 @@ from typing import NamedTuple
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.model import VerifierInfo
-from draftwire.cli.check.comparison import Comparison, generate
-from draftwire.cli.check.drafters import PLAIN, drafting
-from draftwire.cli.check.request import CheckRequest
 from draftwire.cli.failure import Failure
-from draftwire.cli.service import VERIFIER, Service
 from draftwire.errors import DraftwireError
+from draftwire_tools.check.comparison import Comparison, generate
+from draftwire_tools.check.drafters import PLAIN, drafting
+from draftwire_tools.check.request import CheckRequest
+from draftwire_tools.service import VERIFIER, Service
 
 _KERNELS = {"x86_64": ("baseline", "avx2"), "aarch64": ("baseline", "neon")}
 """Kernels by the machine's architecture that are tried if they are not the first verifier's."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draftwire._types.generation import Generation
-from draftwire.cli.check.request import CheckRequest
+from draftwire_tools.check.request import CheckRequest
 
 _CONTEXT = 16
 """Tokens of a continuation that are shown."""

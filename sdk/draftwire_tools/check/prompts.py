@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwire.cli.bench.prompt import read_prompts
+from draftwire_tools.bench.prompt import read_prompts
 
 _CODE = '''def read_config(path):
     """Read a configuration file and return its sections as a dictionary."""

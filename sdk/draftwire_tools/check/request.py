@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from draftwire._types.options import GenerateOptions
 from draftwire._types.speculation import Speculation
-from draftwire.cli.check.prompts import CheckPrompt
+from draftwire_tools.check.prompts import CheckPrompt
 
 SAMPLINGS: dict[str, GenerateOptions] = {
     "greedy": {"temperature": 0.0},

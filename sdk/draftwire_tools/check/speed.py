@@ -9,11 +9,11 @@ from typing import Any
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.step_times import StepCost
-from draftwire.cli.bench.comparison import Plan
-from draftwire.cli.bench.figures import Figures, figures
-from draftwire.cli.bench.method import PLAIN, Method
-from draftwire.cli.bench.prompt import BenchPrompt
-from draftwire.cli.check.prompts import CheckPrompt
+from draftwire_tools.bench.comparison import Plan
+from draftwire_tools.bench.figures import Figures, figures
+from draftwire_tools.bench.method import PLAIN, Method
+from draftwire_tools.bench.prompt import BenchPrompt
+from draftwire_tools.check.prompts import CheckPrompt
 
 _LEAST_TOKENS = 8
 _TEMPERATURES = (0.0, 0.8)

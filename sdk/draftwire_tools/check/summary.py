@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check.certificate import Certificate
-from draftwire.cli.check.tables import tables
 from draftwire.cli.table import print_table
+from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.tables import tables
 
 _MOST_DIFFERENCES = 5
 """Differences that are printed; files have all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftwire.cli.check.certificate import Certificate
+from draftwire_tools.check.certificate import Certificate
 
 
 class Table(NamedTuple):

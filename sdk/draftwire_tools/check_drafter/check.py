@@ -8,14 +8,14 @@ from typing import Any
 from draftwire._auth.security import Security
 from draftwire._calls.channel import AsyncChannels
 from draftwire._calls.error_messages import connection_words
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Findings, Outcome
-from draftwire.cli.check_drafter.patience import Patience
-from draftwire.cli.check_drafter.report import Report
-from draftwire.cli.check_drafter.rule import RULES
-from draftwire.cli.check_drafter.trial import Trial
-from draftwire.cli.check_drafter.trials import TRIALS
 from draftwire.cli.failure import Failure
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Findings, Outcome
+from draftwire_tools.check_drafter.patience import Patience
+from draftwire_tools.check_drafter.report import Report
+from draftwire_tools.check_drafter.rule import RULES
+from draftwire_tools.check_drafter.trial import Trial
+from draftwire_tools.check_drafter.trials import TRIALS
 
 
 async def check(

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from draftwire.cli import interruption
-from draftwire.cli.check_drafter.check import check
-from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
+from draftwire_tools import interruption
+from draftwire_tools.check_drafter.check import check
+from draftwire_tools.check_drafter.patience import Patience
 
 _DRAFT_SECONDS = 1.0
 _QUIET_SECONDS = 0.2

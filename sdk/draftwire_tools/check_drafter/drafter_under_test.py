@@ -11,15 +11,15 @@ import grpc.aio
 
 from draftwire._auth.security import Metadata
 from draftwire._messages.methods import GET_DRAFTER_INFO, GET_FEATURE_WEIGHTS
-from draftwire.cli.check_drafter.draft_stream import DraftStream, StreamEnded
-from draftwire.cli.check_drafter.features import Features, map_fault
-from draftwire.cli.check_drafter.findings import Breach, Findings, Skip
-from draftwire.cli.check_drafter.patience import Patience
-from draftwire.cli.check_drafter.verifier_side import VerifierSide
 from draftwire.errors import from_rpc_error
 from draftwire.v1 import drafter_service_pb2 as drafter
 from draftwire.v1 import model_info_pb2
 from draftwire.version import __version__
+from draftwire_tools.check_drafter.draft_stream import DraftStream, StreamEnded
+from draftwire_tools.check_drafter.features import Features, map_fault
+from draftwire_tools.check_drafter.findings import Breach, Findings, Skip
+from draftwire_tools.check_drafter.patience import Patience
+from draftwire_tools.check_drafter.verifier_side import VerifierSide
 
 REVISION = 1
 """The protocol revision that the check speaks."""

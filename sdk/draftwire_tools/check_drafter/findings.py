@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from draftwire.cli.check_drafter.rule import RULES
+from draftwire_tools.check_drafter.rule import RULES
 
 
 class Outcome(StrEnum):

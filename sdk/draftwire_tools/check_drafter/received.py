@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
-from draftwire.cli.check_drafter.findings import Findings
-from draftwire.cli.check_drafter.mirror import Mirror
 from draftwire.errors import DOMAIN, ErrorReason, InvalidArgumentError, from_status
 from draftwire.v1 import drafter_service_pb2 as drafter
 from draftwire.v1 import proposal_pb2
+from draftwire_tools.check_drafter.findings import Findings
+from draftwire_tools.check_drafter.mirror import Mirror
 
 
 @dataclass(frozen=True, slots=True)

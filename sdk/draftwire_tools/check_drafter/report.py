@@ -9,10 +9,10 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from draftwire.cli.check_drafter.findings import Finding, Outcome
-from draftwire.cli.check_drafter.rule import RULES
 from draftwire.v1 import model_info_pb2
 from draftwire.version import __version__
+from draftwire_tools.check_drafter.findings import Finding, Outcome
+from draftwire_tools.check_drafter.rule import RULES
 
 _MARKS = {Outcome.PASSED: "pass", Outcome.FAILED: "FAIL", Outcome.SKIPPED: "skip"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from draftwire.cli.check_drafter.draft_stream import StreamEnded
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.draft_stream import StreamEnded
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach, Skip
 
 Action = Callable[[DrafterUnderTest], Awaitable[str | None]]
 """Tries the rule; returns a remark or None. Raises Breach, Skip or StreamEnded."""

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from draftwire.cli.check_drafter.draft_stream import DraftStream
-from draftwire.cli.check_drafter.features import Features
-from draftwire.cli.check_drafter.findings import Breach, Findings
-from draftwire.cli.check_drafter.messages import given_up, opening, token_features, verdict
-from draftwire.cli.check_drafter.mirror import Mirror
-from draftwire.cli.check_drafter.patience import Patience
-from draftwire.cli.check_drafter.received import Fault, Received
 from draftwire.v1 import drafter_service_pb2 as drafter
 from draftwire.v1 import model_info_pb2, verdict_pb2
+from draftwire_tools.check_drafter.draft_stream import DraftStream
+from draftwire_tools.check_drafter.features import Features
+from draftwire_tools.check_drafter.findings import Breach, Findings
+from draftwire_tools.check_drafter.messages import given_up, opening, token_features, verdict
+from draftwire_tools.check_drafter.mirror import Mirror
+from draftwire_tools.check_drafter.patience import Patience
+from draftwire_tools.check_drafter.received import Fault, Received
 
 
 class VerifierSide(Received):

@@ -12,12 +12,12 @@ from rich.console import Console
 import draftwire
 from draftwire._sync.client import Client
 from draftwire._types.options import GenerateOptions
-from draftwire.cli.demo.running import DRAFT, EARLY, INFLATE, TARGET, running
-from draftwire.cli.demo.story import LEAST_TOKENS, DemoDrafter, Report, Silence, tell
-from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire.cli.service import check_services_installed
+from draftwire_tools.demo.running import DRAFT, EARLY, INFLATE, TARGET, running
+from draftwire_tools.demo.story import LEAST_TOKENS, DemoDrafter, Report, Silence, tell
+from draftwire_tools.demo.terminal import Terminal
+from draftwire_tools.service import check_services_installed
 
 STYLES = {EARLY: "bold cyan", DRAFT: "bold green"}
 CALL_SECONDS = 300.0

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from draftwire.cli.loading import Loading, interrupt
-from draftwire.cli.service import DRAFTER, VERIFIER, Job, Service
+from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
 
 TARGET, DRAFT, EARLY = "target", "draft", "draft-early"
 INFLATE = "inflate.py"

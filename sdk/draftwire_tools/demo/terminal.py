@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from draftwire._types.generation import Chunk
-from draftwire.cli.demo.story import Report
-from draftwire.cli.loading import bars
+from draftwire_tools.demo.story import Report
+from draftwire_tools.loading import bars
 
 OWN_STYLE = "default"
 EVENT_STYLE = "black on yellow"

@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 
 from draftwire._types.address import is_loopback
-from draftwire.cli.serve.device import device_here
-from draftwire.cli.serve.gateway_process import MODULE
-from draftwire.cli.serve.plan import LOOKUP, Options, Plan, plan_of
-from draftwire.cli.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
-from draftwire.cli.serve.running import Serving, serving
-from draftwire.cli.service import check_services_installed
+from draftwire_tools.serve.device import device_here
+from draftwire_tools.serve.gateway_process import MODULE
+from draftwire_tools.serve.plan import LOOKUP, Options, Plan, plan_of
+from draftwire_tools.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
+from draftwire_tools.serve.running import Serving, serving
+from draftwire_tools.service import check_services_installed
 
 NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft MODEL"
 """Purpose of the default drafter."""

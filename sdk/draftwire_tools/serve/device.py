@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.service import child_environment
+from draftwire_tools.service import child_environment
 
 AUTO = "auto"
 _MODULE = "draftwire_core.engine.device_choice"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from draftwire._sync.client import Client
-from draftwire.cli.serve.plan import Plan
-from draftwire.cli.top.planner_figures import PlannerFigures, planner_figures
-from draftwire.cli.top.sample import Sample
+from draftwire_tools.serve.plan import Plan
+from draftwire_tools.top.planner_figures import PlannerFigures, planner_figures
+from draftwire_tools.top.sample import Sample
 
 FIRST_TOKENS = 500
 """Generated tokens before the first line. The next line comes after four times as many, and so on."""

@@ -8,8 +8,8 @@ import ssl
 import urllib.request
 from pathlib import Path
 
-from draftwire.cli.serve.ports import reachable
-from draftwire.cli.service import Job
+from draftwire_tools.serve.ports import reachable
+from draftwire_tools.service import Job
 
 MODULE = "gateway_service"
 _SECONDS = 2.0

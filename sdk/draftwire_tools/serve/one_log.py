@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from draftwire.cli.service import Job
+from draftwire_tools.service import Job
 
 _SECONDS = 0.2
 """Interval at which the processes' own logs are read."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftwire.cli.serve.device import Device
+from draftwire_tools.serve.device import Device
 
 LOCAL = "local:"
 DRAFT = "local:draft"

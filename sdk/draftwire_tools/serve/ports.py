@@ -6,7 +6,7 @@ import errno
 import socket
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.service import free_address
+from draftwire_tools.service import free_address
 
 USUAL_VERIFIER = "127.0.0.1:50051"
 """Where the other commands look for a verifier."""

@@ -17,14 +17,14 @@ from rich.console import Console
 from draftwire._sync.client import Client
 from draftwire._types.drafter import Drafter
 from draftwire.cli.failure import Failure
-from draftwire.cli.loading import Loading, interrupt
-from draftwire.cli.serve.gain import Gain
-from draftwire.cli.serve.gateway_process import GatewayProcess
-from draftwire.cli.serve.one_log import OneLog
-from draftwire.cli.serve.plan import DRAFT, LOCAL, Plan, name_of
-from draftwire.cli.serve.ports import reachable
-from draftwire.cli.service import DRAFTER, VERIFIER, Job, Service
 from draftwire.errors import DraftwireError
+from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.serve.gain import Gain
+from draftwire_tools.serve.gateway_process import GatewayProcess
+from draftwire_tools.serve.one_log import OneLog
+from draftwire_tools.serve.plan import DRAFT, LOCAL, Plan, name_of
+from draftwire_tools.serve.ports import reachable
+from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
 
 START_SECONDS = 3600.0
 """Time in which all must serve: large models are read for minutes, and may have to be fetched first."""

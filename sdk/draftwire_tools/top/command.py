@@ -15,10 +15,10 @@ from draftwire._types.verifier import parse_verifiers
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire.cli.top.screen import Screen
-from draftwire.cli.top.snapshot import Snapshot
-from draftwire.cli.top.view import Layout, lines
-from draftwire.cli.top.watch import watching
+from draftwire_tools.top.screen import Screen
+from draftwire_tools.top.snapshot import Snapshot
+from draftwire_tools.top.view import Layout, lines
+from draftwire_tools.top.watch import watching
 
 LEAST_SECONDS = 0.1
 """Least time between two readings."""

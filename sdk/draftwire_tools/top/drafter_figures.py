@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from draftwire._types.drafter import Drafter, DrafterState
-from draftwire.cli.top.sample import Sample
+from draftwire_tools.top.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftwire._types.step_times import StepCost, StepTimes
-from draftwire.cli.top.sample import Sample
+from draftwire_tools.top.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
-from draftwire.cli.top.keyboard import keys_pressed
-from draftwire.cli.top.snapshot import ORDERS
-from draftwire.cli.top.view import Layout, lines
-from draftwire.cli.top.watch import Watch
+from draftwire_tools.top.keyboard import keys_pressed
+from draftwire_tools.top.snapshot import ORDERS
+from draftwire_tools.top.view import Layout, lines
+from draftwire_tools.top.watch import Watch
 
 INTERVALS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between readings that the keys + and - go through."""

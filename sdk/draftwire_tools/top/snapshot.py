@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from draftwire.cli.top.drafter_figures import DrafterFigures
-from draftwire.cli.top.event import Event
-from draftwire.cli.top.verifier_figures import VerifierFigures
+from draftwire_tools.top.drafter_figures import DrafterFigures
+from draftwire_tools.top.event import Event
+from draftwire_tools.top.verifier_figures import VerifierFigures
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from draftwire._types.step_times import StepCost
-from draftwire.cli.top.planner_figures import PlannerFigures, planner_figures
-from draftwire.cli.top.sample import Sample
+from draftwire_tools.top.planner_figures import PlannerFigures, planner_figures
+from draftwire_tools.top.sample import Sample
 
 VerifierState = Literal["connecting", "ready", "unreachable"]
 """State of a verifier: ``"connecting"`` (no reading yet), ``"ready"`` (the last reading succeeded), or

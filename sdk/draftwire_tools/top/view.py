@@ -8,12 +8,12 @@ from typing import Literal, TypeVar
 
 from rich.text import Text
 
-from draftwire.cli.top.column import Cell, Column, cut, table
-from draftwire.cli.top.drafter_figures import DrafterFigures
-from draftwire.cli.top.event import Event
-from draftwire.cli.top.planner_figures import PlannerFigures, cost_of
-from draftwire.cli.top.snapshot import ORDERS, Snapshot
-from draftwire.cli.top.verifier_figures import PARTS, VerifierFigures
+from draftwire_tools.top.column import Cell, Column, cut, table
+from draftwire_tools.top.drafter_figures import DrafterFigures
+from draftwire_tools.top.event import Event
+from draftwire_tools.top.planner_figures import PlannerFigures, cost_of
+from draftwire_tools.top.snapshot import ORDERS, Snapshot
+from draftwire_tools.top.verifier_figures import PARTS, VerifierFigures
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from draftwire._async.client import AsyncClient
 from draftwire._calls.failover import RetryPolicy
-from draftwire.cli.top.event import Event
-from draftwire.cli.top.snapshot import Snapshot
-from draftwire.cli.top.watched_verifier import WatchedVerifier
+from draftwire_tools.top.event import Event
+from draftwire_tools.top.snapshot import Snapshot
+from draftwire_tools.top.watched_verifier import WatchedVerifier
 
 _EVENTS = 256
 """Most events kept; the oldest are dropped first."""

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
-from draftwire.cli.top.drafter_figures import DrafterFigures, drafter_figures
-from draftwire.cli.top.event import Event, pool_changes
-from draftwire.cli.top.sample import Sample
-from draftwire.cli.top.verifier_figures import VerifierFigures, verifier_figures
 from draftwire.errors import DraftwireError
+from draftwire_tools.top.drafter_figures import DrafterFigures, drafter_figures
+from draftwire_tools.top.event import Event, pool_changes
+from draftwire_tools.top.sample import Sample
+from draftwire_tools.top.verifier_figures import VerifierFigures, verifier_figures
 
 ANSWER_SECONDS = 5.0
 """Timeout of a reading, after which the verifier is reported as unreachable."""

@@ -15,14 +15,14 @@ from grpc import StatusCode
 
 from draftwire import Acceptance, SpeculationStats, StepTimes
 from draftwire._types.drafter import read_drafter
-from draftwire.cli.bench.comparison import Plan, Setting, Turn
-from draftwire.cli.bench.figures import Percentiles, Spread, figures
-from draftwire.cli.bench.method import PLAIN, Method, parse_method
-from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
-from draftwire.cli.bench.report import Report
-from draftwire.cli.bench.request import Arrival, Request
-from draftwire.cli.bench.services import drafter_names
-from draftwire.cli.bench.time_spent import Reading, TimeSpent
+from draftwire_tools.bench.comparison import Plan, Setting, Turn
+from draftwire_tools.bench.figures import Percentiles, Spread, figures
+from draftwire_tools.bench.method import PLAIN, Method, parse_method
+from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
+from draftwire_tools.bench.report import Report
+from draftwire_tools.bench.request import Arrival, Request
+from draftwire_tools.bench.services import drafter_names
+from draftwire_tools.bench.time_spent import Reading, TimeSpent
 from tests.harness.command import Command
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for
@@ -346,7 +346,7 @@ def test_what_is_lossless_is_what_the_verifier_told(told: bool, word: str, capsy
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_is_a_png(report: Report, tmp_path: Path) -> None:
-    from draftwire.cli.bench.plot import plot
+    from draftwire_tools.bench.plot import plot
 
     plot(report.figures, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

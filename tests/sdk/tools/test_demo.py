@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from draftwire import Chunk, Client, GenerateOptions
-from draftwire.cli.demo.command import find_models
-from draftwire.cli.demo.story import DemoDrafter, Report, Screen, Silence, tell
-from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
-from draftwire.cli.service import Service
+from draftwire_tools.demo.command import find_models
+from draftwire_tools.demo.story import DemoDrafter, Report, Screen, Silence, tell
+from draftwire_tools.demo.terminal import Terminal
+from draftwire_tools.service import Service
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier

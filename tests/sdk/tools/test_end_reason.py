@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwire.cli.end_reason import end_reason, reason_in
-from draftwire.cli.service import Job
+from draftwire_tools.end_reason import end_reason, reason_in
+from draftwire_tools.service import Job
 from tests.harness.waiting import PATIENCE
 
 STAMP = "2026-11-28T12:40:15.237466Z"

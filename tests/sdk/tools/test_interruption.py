@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from draftwire import AsyncClient
-from draftwire.cli import interruption
-from draftwire.cli.interruption import attaching
 from draftwire.errors import DrafterNotFoundError
+from draftwire_tools import interruption
+from draftwire_tools.interruption import attaching
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.harness.waiting import PATIENCE
 

@@ -10,15 +10,15 @@ import pytest
 from draftwire import Drafter, StepCost
 from draftwire._types.drafter import read_drafter
 from draftwire._types.model import read_verifier_info
-from draftwire.cli.top.drafter_figures import drafter_figures
-from draftwire.cli.top.event import Event, pool_changes
-from draftwire.cli.top.planner_figures import cost_of
-from draftwire.cli.top.sample import Sample
-from draftwire.cli.top.snapshot import Snapshot
-from draftwire.cli.top.verifier_figures import PARTS, VerifierFigures, verifier_figures
-from draftwire.cli.top.view import Layout, lines
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire_tools.top.drafter_figures import drafter_figures
+from draftwire_tools.top.event import Event, pool_changes
+from draftwire_tools.top.planner_figures import cost_of
+from draftwire_tools.top.sample import Sample
+from draftwire_tools.top.snapshot import Snapshot
+from draftwire_tools.top.verifier_figures import PARTS, VerifierFigures, verifier_figures
+from draftwire_tools.top.view import Layout, lines
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftwire.cli import interruption
-from draftwire.cli.bench.machine import machine
-from draftwire.cli.check.black_box.endpoint import Endpoint
-from draftwire.cli.check.budget import Budget
-from draftwire.cli.check.certificate import Certificate
-from draftwire.cli.check.comparison import Comparison
-from draftwire.cli.check.prompts import CheckPrompt
-from draftwire.cli.check.request import check_requests
+from draftwire_tools import interruption
+from draftwire_tools.bench.machine import machine
+from draftwire_tools.check.black_box.endpoint import Endpoint
+from draftwire_tools.check.budget import Budget
+from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.comparison import Comparison
+from draftwire_tools.check.prompts import CheckPrompt
+from draftwire_tools.check.request import check_requests
 
 SAMPLINGS = ("greedy", "T=0.8")
 """The samplings that every such endpoint has."""

@@ -12,9 +12,9 @@ from dataclasses import replace as replaced
 from typing import Any
 
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
-from draftwire.cli.check.output import Output
-from draftwire.cli.check.request import SAMPLINGS, CheckRequest
 from draftwire.cli.failure import Failure
+from draftwire_tools.check.output import Output
+from draftwire_tools.check.request import SAMPLINGS, CheckRequest
 
 _SECONDS = 600.0
 _SHOWN = 200

@@ -1,14 +1,14 @@
 """All trials. The first one must pass for the others to make sense."""
 
-from draftwire.cli.check_drafter.trials.closing import CLOSING
-from draftwire.cli.check_drafter.trials.drafting import DRAFTING
-from draftwire.cli.check_drafter.trials.features import FEATURES
-from draftwire.cli.check_drafter.trials.handshake import HANDSHAKE
-from draftwire.cli.check_drafter.trials.limits import LIMITS
-from draftwire.cli.check_drafter.trials.malformed import MALFORMED
-from draftwire.cli.check_drafter.trials.openings import OPENINGS
-from draftwire.cli.check_drafter.trials.signs_of_life import SIGNS_OF_LIFE
-from draftwire.cli.check_drafter.trials.verdicts import VERDICTS
+from draftwire_tools.check_drafter.trials.closing import CLOSING
+from draftwire_tools.check_drafter.trials.drafting import DRAFTING
+from draftwire_tools.check_drafter.trials.features import FEATURES
+from draftwire_tools.check_drafter.trials.handshake import HANDSHAKE
+from draftwire_tools.check_drafter.trials.limits import LIMITS
+from draftwire_tools.check_drafter.trials.malformed import MALFORMED
+from draftwire_tools.check_drafter.trials.openings import OPENINGS
+from draftwire_tools.check_drafter.trials.signs_of_life import SIGNS_OF_LIFE
+from draftwire_tools.check_drafter.trials.verdicts import VERDICTS
 
 # What shows that the drafter is done comes early.
 TRIALS = [

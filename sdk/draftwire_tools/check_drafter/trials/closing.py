@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.messages import opening
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.openings import no_error
-from draftwire.cli.check_drafter.trials.verdicts import is_gone
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.messages import opening
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.openings import no_error
+from draftwire_tools.check_drafter.trials.verdicts import is_gone
 
 CLOSING = Trials()
 

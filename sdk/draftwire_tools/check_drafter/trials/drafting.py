@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest, other
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.openings import no_error
-from draftwire.cli.check_drafter.verifier_side import VerifierSide
 from draftwire.v1 import model_info_pb2, sampling_pb2, speculation_pb2
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest, other
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.openings import no_error
+from draftwire_tools.check_drafter.verifier_side import VerifierSide
 
 DRAFTING = Trials()
 SILENT = "drafted nothing for a prompt that repeats itself"

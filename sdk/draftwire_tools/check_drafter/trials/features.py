@@ -7,14 +7,14 @@ import re
 
 import grpc
 
-from draftwire.cli.check_drafter.draft_stream import StreamEnded
-from draftwire.cli.check_drafter.drafter_under_test import IGNORED_CAPABILITY, DrafterUnderTest
-from draftwire.cli.check_drafter.features import MOST_BYTES, Features, map_fault, weight_bytes
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.malformed import names
-from draftwire.cli.check_drafter.trials.openings import no_error
-from draftwire.cli.check_drafter.trials.verdicts import expect
+from draftwire_tools.check_drafter.draft_stream import StreamEnded
+from draftwire_tools.check_drafter.drafter_under_test import IGNORED_CAPABILITY, DrafterUnderTest
+from draftwire_tools.check_drafter.features import MOST_BYTES, Features, map_fault, weight_bytes
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.malformed import names
+from draftwire_tools.check_drafter.trials.openings import no_error
+from draftwire_tools.check_drafter.trials.verdicts import expect
 
 FEATURES = Trials()
 _CAPABILITY = "features"

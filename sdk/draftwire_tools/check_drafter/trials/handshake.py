@@ -6,14 +6,14 @@ import re
 
 import grpc
 
-from draftwire.cli.check_drafter.draft_stream import DraftStream, StreamEnded
-from draftwire.cli.check_drafter.drafter_under_test import REVISION, DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.messages import opening
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.verdicts import expect, send_verdict
 from draftwire.v1 import drafter_service_pb2 as messages
 from draftwire.v1 import model_info_pb2
+from draftwire_tools.check_drafter.draft_stream import DraftStream, StreamEnded
+from draftwire_tools.check_drafter.drafter_under_test import REVISION, DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.messages import opening
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.verdicts import expect, send_verdict
 
 HANDSHAKE = Trials()
 _LARGEST_HELLO = 64 * 1024

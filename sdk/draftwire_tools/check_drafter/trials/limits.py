@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.messages import opening
-from draftwire.cli.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.messages import opening
+from draftwire_tools.check_drafter.trial import Trials
 
 LIMITS = Trials()
 _MOST_SEQUENCES = 512

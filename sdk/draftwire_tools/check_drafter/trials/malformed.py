@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.messages import opening
-from draftwire.cli.check_drafter.received import Fault
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.verdicts import send_verdict
 from draftwire.v1 import sampling_pb2
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.messages import opening
+from draftwire_tools.check_drafter.received import Fault
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.verdicts import send_verdict
 
 MALFORMED = Trials()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach, Skip
-from draftwire.cli.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach, Skip
+from draftwire_tools.check_drafter.trial import Trials
 
 SIGNS_OF_LIFE = Trials()
 _LARGEST = 2**64 - 1

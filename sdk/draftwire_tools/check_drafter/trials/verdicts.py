@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
-from draftwire.cli.check_drafter.findings import Breach
-from draftwire.cli.check_drafter.messages import verdict
-from draftwire.cli.check_drafter.received import Fault
-from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.trials.openings import no_error
-from draftwire.cli.check_drafter.verifier_side import VerifierSide
 from draftwire.v1 import verdict_pb2
+from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire_tools.check_drafter.findings import Breach
+from draftwire_tools.check_drafter.messages import verdict
+from draftwire_tools.check_drafter.received import Fault
+from draftwire_tools.check_drafter.trial import Trials
+from draftwire_tools.check_drafter.trials.openings import no_error
+from draftwire_tools.check_drafter.verifier_side import VerifierSide
 
 VERDICTS = Trials()
 

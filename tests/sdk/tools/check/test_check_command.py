@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from draftwire.cli.check.prompts import check_prompts, speed_prompts
+from draftwire_tools.check.prompts import check_prompts, speed_prompts
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 

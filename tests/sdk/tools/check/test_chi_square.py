@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from draftwire.cli.check.chi_square import chi_square, tail
+from draftwire_tools.check.chi_square import chi_square, tail
 
 
 @pytest.mark.parametrize(

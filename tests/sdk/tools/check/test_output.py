@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from draftwire.cli.check.output import Output, difference
-from draftwire.cli.check.prompts import CheckPrompt
-from draftwire.cli.check.request import check_requests
+from draftwire_tools.check.output import Output, difference
+from draftwire_tools.check.prompts import CheckPrompt
+from draftwire_tools.check.request import check_requests
 
 REQUEST = check_requests([CheckPrompt("code", "def f():")], 16, 5)[1]
 PLAIN = Output((1, 2, 3), ("a", "b", "c"), "abc", "length", (((1, -0.5),), ((2, -0.25),), ((3, -1.0),)))

@@ -10,15 +10,15 @@ from typing import Any
 import grpc
 import pytest
 
-from draftwire.cli.check_drafter import command as check_command
-from draftwire.cli.check_drafter.check import check
-from draftwire.cli.check_drafter.findings import Outcome
-from draftwire.cli.check_drafter.patience import Patience
-from draftwire.cli.check_drafter.report import Report
-from draftwire.cli.check_drafter.rule import RULES
-from draftwire.cli.check_drafter.trials import TRIALS
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire_tools.check_drafter import command as check_command
+from draftwire_tools.check_drafter.check import check
+from draftwire_tools.check_drafter.findings import Outcome
+from draftwire_tools.check_drafter.patience import Patience
+from draftwire_tools.check_drafter.report import Report
+from draftwire_tools.check_drafter.rule import RULES
+from draftwire_tools.check_drafter.trials import TRIALS
 from tests.harness.command import Command
 from tests.harness.stand_ins import faulty_drafters as faulty
 from tests.harness.stand_ins import faulty_proposals as proposals

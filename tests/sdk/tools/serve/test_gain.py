@@ -2,10 +2,10 @@
 
 import pytest
 
-from draftwire.cli.serve.device import Device
-from draftwire.cli.serve.gain import gain_line
-from draftwire.cli.serve.plan import Options, plan_of
-from draftwire.cli.top.planner_figures import PlannerFigures
+from draftwire_tools.serve.device import Device
+from draftwire_tools.serve.gain import gain_line
+from draftwire_tools.serve.plan import Options, plan_of
+from draftwire_tools.top.planner_figures import PlannerFigures
 
 OPTIONS = Options(Device("cpu", "auto", "cpu"))
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from draftwire.cli.serve.gateway_process import GatewayProcess
+from draftwire_tools.serve.gateway_process import GatewayProcess
 from tests.harness.waiting import PATIENCE
 
 

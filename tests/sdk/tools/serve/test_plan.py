@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwire.cli.serve.device import Device, device_here
-from draftwire.cli.serve.plan import Options, Plan, name_of, plan_of
+from draftwire_tools.serve.device import Device, device_here
+from draftwire_tools.serve.plan import Options, Plan, name_of, plan_of
 
 OPTIONS = Options(Device("cpu", "auto", "cpu"))
 

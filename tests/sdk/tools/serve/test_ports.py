@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.serve import ports
-from draftwire.cli.serve.ports import listen_address, reachable, verifier_address
+from draftwire_tools.serve import ports
+from draftwire_tools.serve.ports import listen_address, reachable, verifier_address
 
 
 def test_an_address_that_is_taken() -> None:

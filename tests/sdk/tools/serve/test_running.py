@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.serve import running
-from draftwire.cli.serve.device import Device
-from draftwire.cli.serve.plan import Options, plan_of
-from draftwire.cli.serve.running import cache_flags, serving
+from draftwire_tools.serve import running
+from draftwire_tools.serve.device import Device
+from draftwire_tools.serve.plan import Options, plan_of
+from draftwire_tools.serve.running import cache_flags, serving
 
 GPU = Options(Device("cuda", "auto", "cuda (a GPU)"))
 CPU = Options(Device("cpu", "auto", "cpu"))
