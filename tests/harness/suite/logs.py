@@ -8,11 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-LOGGERS = (
-    "draftwire", "draftwire_sglang", "draftwire_vllm", "drafter_pool", "draftwire_core.adapters.common",
-    "draftwire_core.runtime",
-    "draftwire_core.engine",
-)  # fmt: skip
+LOGGERS = ("draftwire", "draftwire_core")
 """Loggers that the adapters configure; services configure the root."""
 
 
