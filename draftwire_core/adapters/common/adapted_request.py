@@ -63,8 +63,6 @@ class MirroredRequest:
         self.verified = 0
         """Number of offered nodes that the engine's step verifies."""
         self.pace = Pace()
-        self.due = 0.0
-        """Number of tokens that its share of plain decoding commits in the time of the coming step."""
         self.stepped_at = now
         self.call = -1
         """Number of the last step that included the request."""

@@ -203,8 +203,9 @@ class BatchMirror(ProposalSink):
                     break
                 self._changed.wait(wait)
             due = self.planner.due(plan, now - began) if asked else 0.0
-            for mirrored, nodes in zip(asked, plan.nodes, strict=True):
-                mirrored.offered, mirrored.due = nodes, due
+            for mirrored, nodes, expected in zip(asked, plan.nodes, plan.expected, strict=True):
+                mirrored.offered = nodes
+                mirrored.pace.settle(expected, due)
             return [DraftTree.of(nodes) for nodes in plan.nodes]
 
     def _cost(self, requests: int) -> StepCost:
@@ -255,8 +256,7 @@ class BatchMirror(ProposalSink):
         observe_commit(tree, tokens, self.planner.models)
         tree.commit(tokens)
         mirrored.tokens += tokens
-        mirrored.pace.settle(len(tokens), mirrored.due)
-        mirrored.offered, mirrored.verified, mirrored.due = [], 0, 0.0
+        mirrored.offered, mirrored.verified = [], 0
         if not tree.size:
             for clock in mirrored.clocks.values():
                 clock.asked(len(mirrored.tokens), now)

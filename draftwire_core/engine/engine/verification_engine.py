@@ -269,12 +269,8 @@ class VerificationEngine:
         self.places = max(1, self.running) if self.waiting else self.limits.max_sequences
         drafting = self._local.accounts.take_seconds()
         if decoded:
-            committed = {each.sequence_id: len(each.tokens) for each in outcomes if each.sequence_id in decoded}
-            delay = self.record.waited(started, decoded) + sum(drafting.values())
-            due = self.planner.due(plan, delay)
-            for sequence in decoding:
-                sequence.pace.settle(committed.get(sequence.spec.sequence_id, 0), due)
-            tokens = sum(committed.values())
+            self._settle_paces(decoding, plan, self.record.waited(started, decoded), sum(drafting.values()))
+            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
         merged, self._merged = self._merged, {}
@@ -290,6 +286,13 @@ class VerificationEngine:
             features,
             self.features.take_seconds(),
         )
+
+    def _settle_paces(self, decoding: list[Sequence], plan: Plan, waited: float, drafting: float) -> None:
+        """Settles the paces of a step's sequences. waited, drafting: seconds by which the step was delayed."""
+        due, beside = self.planner.due(plan, waited), self.planner.due(plan, waited + drafting)
+        for sequence, expected in zip(decoding, plan.expected, strict=True):
+            # Whether drafting pays for those that it is for is up to the drafters' accounts.
+            sequence.pace.settle(expected, due if sequence.readers else beside)
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
         """Returns `StepResult.plain_seconds` and `StepResult.node_tokens` of a step."""

@@ -20,7 +20,7 @@ _MOST_AHEAD = 4.0
 _MOST_DEBT = 2.0
 """Most tokens by which a step may put a sequence behind."""
 _MOST_BEHIND = 3.0
-"""Most tokens that a sequence can be behind. Drafts of its own that failed must not keep others from drafting long."""
+"""Most tokens that a sequence can be behind."""
 
 
 @dataclass(slots=True)
@@ -35,10 +35,11 @@ class Pace:
         """Number of tokens by which the next step may fall short of its share; negative while it has to catch up."""
         return self.ahead + _MOST_DEBT if self.ahead >= 0 else self.ahead
 
-    def settle(self, tokens: int, due: float) -> None:
-        """Records a finished step. tokens: number of tokens that it committed. due: number of tokens that the
+    def settle(self, expected: float, due: float) -> None:
+        """Records a step. expected: number of tokens that it was expected to commit: of many sequences with drafts some
+        always have bad luck, and those must not keep all others from drafting. due: number of tokens that the
         sequence's share of plain decoding commits in the same time."""
-        self.ahead = min(max(self.ahead + tokens - due, -_MOST_BEHIND), _MOST_AHEAD)
+        self.ahead = min(max(self.ahead + expected - due, -_MOST_BEHIND), _MOST_AHEAD)
 
 
 class PaceLimit:

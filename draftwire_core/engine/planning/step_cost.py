@@ -14,6 +14,9 @@ from draftwire_core.engine.planning.running_mean import RunningMean
 
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
+_DRIFT = 0.02
+"""Weight at which each other step moves the scale of plain steps to that of all: without plain steps nothing else tells
+that the machine has become slower."""
 _STRETCH = 3.0
 """How many times as long a step may become through the prompts computed in it."""
 _LEAST_PROMPT_ROWS = 16
@@ -105,9 +108,11 @@ class StepCost:
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
         found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
+        self._scale.add(found)
         if rows == sequences:
             self._plain.add(found)
-        self._scale.add(found)
+        else:
+            self._plain.value += _DRIFT * (self._scale.value - self._plain.value)
         self._context.add(seen / rows)
 
     def _unscaled(self, rows: int, seen: float, read: float) -> float:

@@ -112,3 +112,14 @@ def test_what_a_node_takes_is_told_in_tokens_that_are_generated_meanwhile_withou
     assert cost.node_tokens(rows=5, nodes=4, sequences=1) == pytest.approx(0.1)
     assert cost.node_tokens(rows=6, nodes=4, sequences=2) == pytest.approx(2 * 0.001 / 0.011)
     assert cost.node_tokens(rows=1, nodes=0, sequences=1) == 0
+
+
+def test_plain_steps_have_a_time_of_their_own_while_there_are_some() -> None:
+    cost = StepCost([1, 64], [1.0, 1.0])
+    for _ in range(200):
+        cost.observe(2, 1.0, sequences=2)
+        cost.observe(8, 1.5, sequences=2)
+    assert cost.plain_seconds(2, 2) < 1.1 < 1.15 < cost.seconds(2, 2)
+    for _ in range(400):
+        cost.observe(8, 3.0, sequences=2)
+    assert cost.plain_seconds(2, 2) > 2.9  # nothing tells any more that they would be faster
