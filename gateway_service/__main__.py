@@ -6,6 +6,7 @@ from draftwire._program.program import run_program
 
 _NEEDED = (
     "fastapi",
+    "jsonschema_rs",
     "prometheus_client",
     "pydantic",
     "pydantic_settings",
