@@ -1,2 +1,1 @@
-"""What the services share: the engine, a service's runtime, the pool of drafters, training, "
-"adapters to other engines."""
+"""Code that the services share: the engine, a service's runtime, the pool of drafters, training, adapters."""

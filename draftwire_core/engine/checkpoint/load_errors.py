@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from draftwire_core.engine.checkpoint.lack_of_memory import lacks_memory
 from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+from draftwire_core.lack_of_memory import lacks_memory
 
 log = logging.getLogger(__name__)
 

@@ -346,14 +346,10 @@ class VerificationEngine:
 
     def _one_has_to_catch_up(self) -> bool:
         """Returns whether a sequence without drafters is behind, so that the next step verifies no nodes."""
-        return (
-            self.planner.plain_share > 0
-            and any(
-                sequence.pace.ahead < 0 and not sequence.readers and not sequence.spec.always_draft
-                for sequence in self._running.values()
-            )
-            and not any(sequence.spec.always_draft for sequence in self._running.values())
-        )
+        decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
+        if any(sequence.spec.always_draft for sequence in decoding):
+            return False
+        return any(sequence.pace.ahead < 0 and not sequence.readers for sequence in decoding)
 
     def _least_rows(self) -> int:
         """Returns the fewest rows with which the step advances every decoding sequence and the oldest one."""

@@ -26,7 +26,7 @@ _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTA
 """An escape of GBNF, whose groups have the digits of a code point."""
 _LAST_CODE_POINT, _LAST_SHORT = 0x10FFFF, 0xFF
 _MOST_LEFT_OUT = 64
-"""Most parts of a form that are told to be left out."""
+"""Most left-out parts of a form that a response names."""
 _SURROGATES = range(0xD800, 0xE000)
 
 

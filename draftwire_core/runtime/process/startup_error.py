@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from draftwire._program.lack_of_memory import lacks_memory
+from draftwire_core.lack_of_memory import lacks_memory
 
 
 class StartupError(Exception):

@@ -13,7 +13,7 @@ class NetworkOptions:
     """Options that all such drafters have."""
 
     kind: ClassVar[str]
-    """What the checkpoint is, for errors."""
+    """Kind of checkpoint, as error messages name it."""
     model: str = ""
     """Directory or hub id of a checkpoint for the target; required."""
     window: int = 0

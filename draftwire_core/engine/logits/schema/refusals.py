@@ -1,4 +1,4 @@
-"""What happens to parts of a JSON schema that no grammar can enforce."""
+"""Refusal or omission of the parts of a JSON schema that no grammar can enforce."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import enum
 
 
 class Strictness(enum.Enum):
-    """What happens to what no grammar can enforce."""
+    """Whether parts that no grammar can enforce are refused or left out."""
 
     LENIENT = 0
-    """It is dropped: whoever reads the value checks it."""
+    """They are left out: the reader of the value checks it."""
     USUAL = 1
-    """It is refused, except for formats and `uniqueItems`, which count as annotations."""
+    """They are refused, except for formats and `uniqueItems`, which count as annotations."""
     STRICT = 2
-    """It is refused."""
+    """They are refused."""
 
 
 _MOST_DROPPED = 64

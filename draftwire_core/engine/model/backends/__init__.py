@@ -1,1 +1,1 @@
-"""Where a model runs: on a CPU, on a GPU, or as a part on one of several ranks."""
+"""Backends of a model: a CPU, a GPU, or a group of ranks that each hold a part of it."""

@@ -1,4 +1,4 @@
-"""What a model asks of the place where it runs: a CPU, a GPU, or a group of ranks."""
+"""The backend of a model: everything that differs between a CPU, a GPU and a group of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How errors say that memory did not suffice, whichever library raises them."""
+"""Lack of memory, recognised in the errors of any library."""
 
 import re
 
