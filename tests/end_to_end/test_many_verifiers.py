@@ -15,7 +15,7 @@ from tests.harness.waiting import PATIENCE, eventually
 pytestmark = pytest.mark.slow
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n", "# größer als «naïve» → "]
-OPTIONS: dict[str, Any] = {"max_tokens": 800, "ignore_eos": True, "temperature": 1.1}
+OPTIONS: dict[str, Any] = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.1}
 """Long outputs: a verifier generates faster than a test's client with a dozen streams reads."""
 SECONDS = 240.0
 """Time limit of one request, which shares two cores with 15 others, five services and a gateway."""
@@ -41,8 +41,8 @@ class Streams:
     async def run(self, kill: Callable[[], None]) -> None:
         """Runs all streams to their ends; raises their errors."""
         async with (
-            AsyncClient(self._addresses, timeout=PATIENCE) as client,
-            httpx.AsyncClient(timeout=PATIENCE) as http,
+            AsyncClient(self._addresses, timeout=SECONDS) as client,
+            httpx.AsyncClient(timeout=SECONDS) as http,
         ):
             # The first requests take the gateway and the client longer, and all streams are to run at once.
             for prompt in PROMPTS:
