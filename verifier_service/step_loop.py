@@ -14,7 +14,7 @@ from draftwire_core.engine.engine.step_result import SequenceFeatures, StepResul
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.features.taps import Tap
 from draftwire_core.engine.tree.proposal import ProposalError
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal, SequenceProposal
 from draftwire_core.runtime.process.engine_thread import EngineThread
 from draftwire_core.runtime.process.logs import get_logger
 
@@ -31,7 +31,7 @@ class StepLoop(ProposalSink):
         prepare: Callable[[], None],
         on_step: Callable[[StepResult, dict[tuple[int, str], int]], None],
         on_features: Callable[[list[SequenceFeatures]], None],
-        on_proposal_fault: Callable[[ProposalFault], None],
+        on_proposal_fault: Callable[[RefusedProposal], None],
         on_failure: Callable[[BaseException], None],
     ):
         """prepare: runs once in the engine's thread. on_step: called with each step's result and the stale nodes
@@ -127,7 +127,7 @@ class StepLoop(ProposalSink):
             try:
                 count = self.engine.propose(each.sequence_id, source, each.proposal, arrived_at)
             except ProposalError as error:
-                fault = ProposalFault(each.sequence_id, each.epoch, source, error)
+                fault = RefusedProposal(each.sequence_id, each.epoch, source, error)
                 self._loop.call_soon_threadsafe(self._on_proposal_fault, fault)
                 continue
             if count.stale:

@@ -21,7 +21,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.drafter.feature_weights import FetchWeights
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault
+from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter.service_drafter import Connect
 from draftwire_core.pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
@@ -346,7 +346,7 @@ class Verifier:
     def _on_features(self, features: list[SequenceFeatures]) -> None:
         self.pool.send_features(features)
 
-    def _on_proposal_fault(self, fault: ProposalFault) -> None:
+    def _on_proposal_fault(self, fault: RefusedProposal) -> None:
         drafting = self._callers.get(fault.sequence_id)
         if drafting is not None and drafting.source == fault.source:
             drafting.refused(fault.error)

@@ -19,7 +19,7 @@ from draftwire_core.pool.changes.rollouts import Rollouts
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.feature_intake import FeatureIntake
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal
 from draftwire_core.pool.drafter.service_drafter import Connect
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.pool.routing.drafter_choice import DrafterChoice
@@ -178,7 +178,7 @@ class DrafterPool(DrafterEvents):
         if drafter is not None:
             drafter.stats.stale_nodes += nodes
 
-    def refuse(self, fault: ProposalFault) -> None:
+    def refuse(self, fault: RefusedProposal) -> None:
         """Refuses an inconsistent proposal; the sequence continues with another drafter or with none."""
         drafter = self.roster.find(fault.source)
         if drafter is not None and drafter.refuse(fault.sequence_id, fault.epoch, fault.error):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from draftwire import Client
+from draftwire_core.engine import InProcessGenerator, SamplingParams
 from tests.harness import processes
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -89,6 +90,15 @@ def test_blocks(code: str, client: Client, good_drafter: str, request: pytest.Fi
 def test_scripts(script: str, client: Client, good_drafter: str, run_here: Callable[..., str]) -> None:
     client.drafters.attach(good_drafter)
     assert run_here(script, "def fib(n):", client.address).startswith("def fib(n):")
+
+
+def test_speculative_decoding_by_hand(run_here: Callable[..., str]) -> None:
+    prompt, models = "def fib(n):", (f"{ROOT}/models/target", f"{ROOT}/models/draft")
+    printed = run_here("speculative_decoding_by_hand.py", *models, prompt)
+    sampling = SamplingParams(temperature=0.8, seed=7)
+    made = InProcessGenerator.load(*models, slots=1024).generate(prompt, max_tokens=48, sampling=sampling)
+    assert printed.startswith(f"{prompt}{made.text}\n--- 48 tokens in ")
+    assert int(printed.split()[-5]) < 40, "most passes accept nothing"
 
 
 @pytest.mark.slow

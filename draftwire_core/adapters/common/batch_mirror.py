@@ -22,7 +22,7 @@ from draftwire_core.engine.planning.drafter_timing import ProposalClock
 from draftwire_core.engine.planning.planner import Candidate, Planner
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import ProposalError, ProposalReader
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
+from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal, SequenceProposal
 
 _MOST_ROWS = 1 << 20
 """Limit of the planner on rows per step; effectively none, since host engines bound their steps themselves."""
@@ -44,7 +44,7 @@ class BatchMirror(ProposalSink):
         vocab_size: int,
         fixed_rows: bool = False,
         on_news: Callable[[], None],
-        on_fault: Callable[[ProposalFault], None],
+        on_fault: Callable[[RefusedProposal], None],
         on_forget: Callable[[str], None] | None = None,
     ):
         """most: maximum draft tokens per request and step. fixed_rows: whether the host engine verifies that many
@@ -339,7 +339,7 @@ class BatchMirror(ProposalSink):
                     count = reader.merge(each.proposal, mirrored.tree, mirrored.tokens)
                 except ProposalError as error:
                     del mirrored.readers[source], mirrored.clocks[source]
-                    faults.append(ProposalFault(each.sequence_id, each.epoch, source, error))
+                    faults.append(RefusedProposal(each.sequence_id, each.epoch, source, error))
                     continue
                 self._stale[source] += count.stale
                 mirrored.clocks[source].arrived(each.proposal, now)

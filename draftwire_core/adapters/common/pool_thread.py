@@ -22,7 +22,7 @@ from draftwire_core.engine.engine.step_result import SequenceOutcome
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.drafter.channel import drafter_channels
 from draftwire_core.pool.drafter.feature_weights import fetching_weights
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault
+from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
 from draftwire_core.pool.servicer import DrafterPoolServicer
 from draftwire_core.runtime.errors import ServiceError
@@ -189,7 +189,7 @@ class PoolThread:
             if expired:
                 log.debug("idle requests closed", requests=expired)
 
-    def _refuse(self, fault: ProposalFault) -> None:
+    def _refuse(self, fault: RefusedProposal) -> None:
         if self._pool is not None:
             self._pool.refuse(fault)
 

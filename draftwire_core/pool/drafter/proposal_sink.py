@@ -15,12 +15,12 @@ class SequenceProposal:
 
     sequence_id: int
     epoch: int
-    """Number of the source's opening of the sequence; the verifier uses it only in a ProposalFault."""
+    """Number of the source's opening of the sequence; the verifier uses it only in a RefusedProposal."""
     proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalFault:
+class RefusedProposal:
     """A proposal that was refused."""
 
     sequence_id: int

@@ -12,7 +12,7 @@ import pytest
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.batch_mirror import BatchMirror
 from draftwire_core.engine.tree.proposal import Proposal
-from draftwire_core.pool.drafter.proposal_sink import ProposalFault, SequenceProposal
+from draftwire_core.pool.drafter.proposal_sink import RefusedProposal, SequenceProposal
 
 LONG = 30.0
 
@@ -22,7 +22,7 @@ class Mirrored:
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.faults: list[ProposalFault] = []
+        self.faults: list[RefusedProposal] = []
         self.mirror = BatchMirror(
             most=3, max_tree_nodes=8, vocab_size=200, on_news=self._woken, on_fault=self.faults.append
         )
