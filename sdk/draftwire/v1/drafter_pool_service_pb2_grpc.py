@@ -148,10 +148,9 @@ class DrafterPoolServiceServicer(object):
 
     def RegisterDrafter(self, request, context):
         """RegisterDrafter is called by a drafter that announces itself, and again as its heartbeat. A drafter whose
-        heartbeats stop is removed. One that was detached or swapped out stays out, whatever its heartbeats, until it
-        deregisters, its heartbeats stop, or it is attached by hand. A failed call is retried like an unanswered one,
-        whatever the code, after a growing pause of at most 10 seconds: even DRAFTER_EXISTS ends when the drafter that has
-        the name leaves. An address that stays refused shows in the drafter's log, for an operator to see.
+        heartbeats stop is removed. One that was detached or swapped out stays out until it deregisters, its heartbeats
+        stop, or it is attached by hand. A failed call is retried whatever its code, after a growing pause of at most 10
+        seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -29,9 +29,8 @@ if _version_not_supported:
 class DrafterServiceStub(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
-    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
-    (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. LoadModel and
+    GetModelInfo are for the operator and may be UNIMPLEMENTED, as may health checks (grpc.health.v1).
     """
 
     def __init__(self, channel):
@@ -65,9 +64,8 @@ class DrafterServiceStub(object):
 class DrafterServiceServicer(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
-    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
-    (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. LoadModel and
+    GetModelInfo are for the operator and may be UNIMPLEMENTED, as may health checks (grpc.health.v1).
     """
 
     def Draft(self, request_iterator, context):
@@ -79,10 +77,9 @@ class DrafterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """LoadModel begins to load another model and returns at once. The current model is served meanwhile. Once the new one
-        is ready, new streams get it; every running stream is notified by ModelReplaced and keeps the old one until the
-        verifier has moved its sequences and ends the stream. GetModelInfo reports progress. A call that waits (`wait`)
-        returns when the load has ended, and ends the load if it is cancelled or its deadline passes.
+        """LoadModel begins to load another model and returns at once. Once the new model is ready, new streams get it; every
+        running stream is notified by ModelReplaced and keeps the old one until the verifier ends it. GetModelInfo reports
+        progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,9 +133,8 @@ def add_DrafterServiceServicer_to_server(servicer, server):
 class DrafterService(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
-    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
-    (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. LoadModel and
+    GetModelInfo are for the operator and may be UNIMPLEMENTED, as may health checks (grpc.health.v1).
     """
 
     @staticmethod

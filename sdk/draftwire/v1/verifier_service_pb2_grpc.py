@@ -84,9 +84,8 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Verify(self, request_iterator, context):
-        """Verify runs one request whose caller drafts: proposals come up the stream, verdicts and the request's events go
-        down. A caller that drafts badly, slowly or not at all gets the same tokens, only later. The stream ends with the
-        finished event; ending it earlier cancels the request.
+        """Verify runs one request whose caller drafts: proposals go up, verdicts and the request's events come down. The
+        stream ends with the finished event; cancelling it cancels the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,9 +113,8 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """Score streams the target's likeliest tokens after each token of a given text, for training draft models. It uses the
-        rows and KV slots that requests leave free. A verifier serves it only when started with --allow-scoring, and answers
-        NOT_ENABLED otherwise. Cancelling the call frees its KV slots.
+        """Score streams the target's likeliest tokens after each token of a given text, for training draft models. It uses
+        rows and KV slots that requests leave free. NOT_ENABLED unless the verifier was started with --allow-scoring.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,8 +122,7 @@ class VerifierServiceServicer(object):
 
     def FollowTraffic(self, request, context):
         """FollowTraffic streams the token ids of every request that finishes from now on, prompts and outputs of all clients.
-        A verifier serves it only when started with --share-traffic, and answers NOT_ENABLED otherwise. The stream does not
-        end.
+        NOT_ENABLED unless the verifier was started with --share-traffic. The stream does not end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
