@@ -19,7 +19,7 @@ from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.process.threads import started
-from draftwire_core.runtime.rpc.peer_channels import peer_channels
+from draftwire_core.runtime.rpc.channel import peer_channels
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
 

@@ -23,7 +23,7 @@ from gateway_service.answers.checked.argument_checks import ArgumentChecks
 from gateway_service.choices.responder import Responder
 from gateway_service.console.routes import console_routes
 from gateway_service.http.api_keys import ApiKeys, KeyCheck
-from gateway_service.http.disconnect import ClientLeft
+from gateway_service.http.connection import ClientLeft
 from gateway_service.http.errors import GatewayError, from_draftwire, from_validation
 from gateway_service.http.host_check import HostCheck, allowed_hosts
 from gateway_service.http.json_body import BodyReader

@@ -19,7 +19,7 @@ from draftwire_core.runtime.process.settings import (
     variable_of,
 )
 from draftwire_core.runtime.process.tls_settings import check_tls_settings
-from gateway_service.http.host import host_of, is_origin
+from gateway_service.http.host_check import host_of, is_origin
 
 
 def _split(value: object) -> object:

@@ -15,8 +15,8 @@ from draftwire_core.pool.announcing.drafter_fields import check_text
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.runtime.errors import ServiceError
-from draftwire_core.runtime.process.heap import free_locals, trim_heap
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.memory import free_locals, trim_heap
 from draftwire_core.runtime.rpc.handshake import incompatible
 from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop

@@ -6,13 +6,13 @@ from importlib import import_module
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError, check_source
 from draftwire_core.engine.device_choice import device_here
-from draftwire_core.runtime.process.code_pages import release_code_pages
 from draftwire_core.runtime.process.follower import run_follower
-from draftwire_core.runtime.process.interpreter import share_interpreter
 from draftwire_core.runtime.process.lifecycle import Shutdown, run_service
+from draftwire_core.runtime.process.memory import release_code_pages
+from draftwire_core.runtime.process.packages import without_unneeded_packages
 from draftwire_core.runtime.process.rank_settings import load_rank_settings
 from draftwire_core.runtime.process.startup_error import startup_errors
-from draftwire_core.runtime.process.unneeded_packages import without_unneeded_packages
+from draftwire_core.runtime.process.threads import share_interpreter
 from draftwire_core.runtime.rpc.server import ServiceServer
 from verifier_service.settings import VerifierSettings
 

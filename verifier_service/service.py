@@ -11,7 +11,7 @@ from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ra
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.announcing.drafter_fields import is_local, read_service_address
 from draftwire_core.pool.drafter.channel import drafter_channels
-from draftwire_core.pool.drafter.feature_weights import fetching_weights
+from draftwire_core.pool.drafter.features import fetching_weights
 from draftwire_core.pool.servicer import DrafterPoolServicer
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.observability.metrics_server import serving_metrics
@@ -20,7 +20,7 @@ from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.process.threads import started
-from draftwire_core.runtime.rpc.peer_channels import peer_channels
+from draftwire_core.runtime.rpc.channel import peer_channels
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
 from verifier_service.admission.peer_limits import PeerLimits

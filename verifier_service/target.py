@@ -28,8 +28,8 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from draftwire_core.engine.model.room_for_cache import check_room
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.runtime.process.heap import peak_megabytes, trim_heap
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.memory import peak_megabytes, trim_heap
 from draftwire_core.runtime.process.startup_error import StartupError, startup_errors
 from verifier_service.settings import LEAST_SLOTS, VerifierSettings
 

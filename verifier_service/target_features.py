@@ -12,9 +12,7 @@ from draftwire_core.engine.model.features.feature_codec import FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
-from draftwire_core.pool.drafter.feature_check import check_features, feature_refusal
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
-from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
 from draftwire_core.runtime.errors import at_capacity, shutting_down
 from draftwire_core.runtime.process.engine_thread import ThreadEnded
 from draftwire_core.runtime.process.logs import get_logger

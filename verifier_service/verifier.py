@@ -20,12 +20,12 @@ from draftwire_core.engine.sampling.log_probs import LogProbs
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
-from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.pool.drafter.features import FetchWeights
 from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter.service_drafter import Connect
 from draftwire_core.pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
-from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.errors import internal, shutting_down
 from draftwire_core.runtime.observability.span import NO_SPAN
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing

@@ -25,8 +25,8 @@ from draftwire_core.engine.kv.fair_shares import ServedVerifier
 from draftwire_core.engine.kv.slot_queue import SlotUse
 from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.runtime.duration import step_times
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition
-from draftwire_core.runtime.observability.step_times import step_times
 from draftwire_core.runtime.process.engine_thread import EngineThread, TooManyCommands
 
 ResultT = TypeVar("ResultT")

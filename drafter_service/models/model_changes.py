@@ -20,9 +20,9 @@ from draftwire_core.engine.model.device_memory import return_unused
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
 from draftwire_core.runtime.process.engine_thread import ThreadEnded, TooManyCommands
-from draftwire_core.runtime.process.heap import free_locals, trim_heap
 from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.memory import free_locals, trim_heap
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.process.threads import call_in_thread

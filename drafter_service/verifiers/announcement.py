@@ -7,7 +7,7 @@ import grpc
 
 from draftwire.v1 import drafter_pool_service_pb2
 from draftwire_core.runtime.process.logs import get_logger
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 
 log = get_logger(__name__)
 

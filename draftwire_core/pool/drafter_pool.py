@@ -17,16 +17,14 @@ from draftwire_core.pool.changes.pool_changes import PoolChanges
 from draftwire_core.pool.changes.pool_operations import PoolOperations
 from draftwire_core.pool.changes.rollouts import Rollouts
 from draftwire_core.pool.drafter.draft_messages import Dropped
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal
 from draftwire_core.pool.drafter.service_drafter import Connect
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
-from draftwire_core.pool.routing.drafter_choice import DrafterChoice
 from draftwire_core.pool.routing.drafting import Drafting
-from draftwire_core.pool.routing.pool_watch import PoolWatch
-from draftwire_core.pool.routing.roster import Roster
-from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.routing.roster import DrafterChoice, PoolWatch, Roster
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.errors import invalid_field
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from draftwire import ChatFormat
-from gateway_service.answers.content_marks import ContentMarksParser
 from gateway_service.answers.harmony import HarmonyParser
 from gateway_service.answers.hermes import HermesParser
 from gateway_service.answers.llama import LlamaParser
 from gateway_service.answers.mistral import MistralParser
 from gateway_service.answers.part import AnswerParser
-from gateway_service.answers.reasoning import PlainParser, ReasoningParser
+from gateway_service.answers.reasoning import ContentMarksParser, PlainParser, ReasoningParser
 from gateway_service.answers.spelled.parser import SpelledParser
 
 _PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {

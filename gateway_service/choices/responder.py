@@ -16,7 +16,7 @@ from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.checked.argument_checks import ArgumentChecks, tools_of
 from gateway_service.choices.admission import Admission
 from gateway_service.choices.generation_run import Event, GenerationRun, Order
-from gateway_service.http.disconnect import until_disconnect
+from gateway_service.http.connection import until_disconnect
 from gateway_service.http.errors import GatewayError
 from gateway_service.http.event_stream import DONE, EventStream, event
 from gateway_service.http.left_out import VIOLATIONS, LeftOut, sendable

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from draftwire import DraftwireError
 from gateway_service.console.api_errors import describe_error, error_response
-from gateway_service.http.disconnect import ClientLeft, until_disconnect
+from gateway_service.http.connection import ClientLeft, until_disconnect
 
 Event = tuple[str, dict[str, Any]]
 """Name and data of an event."""

@@ -1,12 +1,14 @@
-"""The connection of an HTTP client, with strict framing and time limits."""
+"""The connection of an HTTP client: strict framing, time limits, and the end of work whose client left."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import h11
+from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway_service.http.errors import GatewayError
@@ -140,3 +142,33 @@ def _check_framing(request: h11.Request) -> None:
 def bounded(max_connections: int) -> type[HttpConnection]:
     """Returns the connection class of a server that allows at most `max_connections`."""
     return type("BoundedHttpConnection", (HttpConnection,), {"max_connections": max_connections})
+
+
+T = TypeVar("T")
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before the response was complete."""
+
+
+async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`; cancels it when the client leaves.
+
+    Raises:
+        ClientLeft: the client left.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_left(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientLeft
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway_service.http.disconnect import ClientLeft, until_disconnect
+from gateway_service.http.connection import ClientLeft, until_disconnect
 from gateway_service.observability.metrics import Metrics
 
 _LAST_WORDS_SECONDS = 2.0

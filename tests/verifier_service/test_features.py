@@ -19,7 +19,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.features_pb2 import FeatureMap
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire_core.engine.drafters.features.reading_drafter import ReadingDraft
-from draftwire_core.pool.drafter.feature_check import check_features
+from draftwire_core.pool.drafter.features import check_features
 from draftwire_core.pool.standing import standings
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.lifecycle import Shutdown

@@ -12,8 +12,7 @@ from draftwire_core.engine.kv.prefix_cache import PrefixCache
 from draftwire_core.engine.planning.planner import Planner
 from draftwire_core.engine.planning.planning_record import PlanningRecord
 from draftwire_core.pool.routing.description import calibrations
-from draftwire_core.runtime.duration import duration
-from draftwire_core.runtime.observability.step_times import step_times
+from draftwire_core.runtime.duration import duration, step_times
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
 
 

@@ -8,9 +8,8 @@ from google.protobuf.duration_pb2 import Duration
 from prometheus_client.metrics_core import Metric
 
 from draftwire.v1.verifier_service_pb2 import EngineStatus
-from draftwire_core.runtime.duration import seconds_of
+from draftwire_core.runtime.duration import seconds_by_part, seconds_of
 from draftwire_core.runtime.observability.metric_families import counter, gauge, histogram
-from draftwire_core.runtime.observability.step_times import seconds_by_part
 from verifier_service.counting.step_counts import StepCounts
 
 

@@ -1,10 +1,12 @@
-"""A host engine's request on both sides of the adapter: the engine's thread, and the drafter pool in the event loop."""
+"""A host engine's request on both sides of the adapter: the engine's thread, the drafter pool in the event loop, and
+the news from the one for the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from draftwire_core.adapters.common.step_features import FeatureRows
 from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance
 from draftwire_core.engine.planning.drafter_timing import ProposalClock
 from draftwire_core.engine.planning.pace import Pace
@@ -66,3 +68,31 @@ class MirroredRequest:
         self.stepped_at = now
         self.call = -1
         """Number of the last step that included the request."""
+
+
+@dataclass(slots=True)
+class RequestNews:
+    """News of one request."""
+
+    begun: AdaptedOrder | None = None
+    """Order of a new request; None for a known one."""
+    tokens: list[int] = field(default_factory=list)
+    """All tokens of a new request; for a known one, the tokens committed since the last news."""
+    sources: list[str | None] = field(default_factory=list)
+    """Source of each committed token; None for the target's own tokens."""
+    drafted: dict[str, int] = field(default_factory=dict)
+    """Number of verified draft tokens by source."""
+    features: list[FeatureRows] = field(default_factory=list)
+    """Features of tokens, each piece of those that one step computed."""
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class StepNews:
+    """News of all requests."""
+
+    requests: dict[int, RequestNews] = field(default_factory=dict)
+
+    def of(self, sequence_id: int) -> RequestNews:
+        """Returns the news of one request, created if there is none."""
+        return self.requests.setdefault(sequence_id, RequestNews())

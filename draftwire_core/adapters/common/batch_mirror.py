@@ -11,12 +11,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from draftwire_core.adapters.common.adapted_request import AdaptedOrder, MirroredRequest
-from draftwire_core.adapters.common.best_chain import best_chain
-from draftwire_core.adapters.common.draft_tree import DraftTree
-from draftwire_core.adapters.common.feature_taps import FeatureRows
+from draftwire_core.adapters.common.adapted_request import AdaptedOrder, MirroredRequest, StepNews
+from draftwire_core.adapters.common.draft_tree import DraftTree, best_chain
 from draftwire_core.adapters.common.learned_cost import LearnedCost
-from draftwire_core.adapters.common.step_news import StepNews
+from draftwire_core.adapters.common.step_features import FeatureRows
 from draftwire_core.engine.planning.acceptance_model import observe_commit
 from draftwire_core.engine.planning.drafter_timing import ProposalClock
 from draftwire_core.engine.planning.planner import Candidate, Planner

@@ -1,7 +1,8 @@
-"""The adapter's metrics, collected at each scrape."""
+"""The adapter's metrics, collected at each scrape, and its faults: steps that had no drafts because drafting failed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
@@ -10,11 +11,25 @@ from prometheus_client.registry import Collector
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.version import __version__
 from draftwire_core.adapters.common.batch_mirror import BatchMirror
-from draftwire_core.adapters.common.host_engine import HostEngine
+from draftwire_core.adapters.common.settings import HostEngine
 from draftwire_core.pool.drafter_pool import DrafterPool
 from draftwire_core.pool.metrics import drafter_families
 from draftwire_core.pool.routing.description import calibrations
 from draftwire_core.runtime.observability.metric_families import counter, gauge, info
+from draftwire_core.runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Faults(Counter[str]):
+    """Number of faults by exception name."""
+
+    def note(self, error: Exception) -> None:
+        """Counts an exception; logs the first of each name with its traceback."""
+        name = type(error).__name__
+        self[name] += 1
+        if self[name] == 1:
+            log.error("drafting failed; the host engine goes on plainly", fault=name, exc_info=error)
 
 
 class AdapterCollector(Collector):

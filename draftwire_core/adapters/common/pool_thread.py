@@ -10,18 +10,15 @@ import uvloop
 
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_core.adapters.common.adapted_request import AdaptedRequest
+from draftwire_core.adapters.common.adapted_request import AdaptedRequest, RequestNews
 from draftwire_core.adapters.common.batch_mirror import BatchMirror
-from draftwire_core.adapters.common.feature_taps import FeatureTaps
-from draftwire_core.adapters.common.host_engine import HostEngine
 from draftwire_core.adapters.common.metrics import AdapterCollector
-from draftwire_core.adapters.common.settings import EngineAdapterSettings
-from draftwire_core.adapters.common.step_features import StepFeatures
-from draftwire_core.adapters.common.step_news import RequestNews
+from draftwire_core.adapters.common.settings import EngineAdapterSettings, HostEngine
+from draftwire_core.adapters.common.step_features import FeatureTaps, StepFeatures
 from draftwire_core.engine.engine.step_result import SequenceOutcome
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.drafter.channel import drafter_channels
-from draftwire_core.pool.drafter.feature_weights import fetching_weights
+from draftwire_core.pool.drafter.features import fetching_weights
 from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
 from draftwire_core.pool.servicer import DrafterPoolServicer
@@ -32,8 +29,8 @@ from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.settings import variable_of
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
+from draftwire_core.runtime.rpc.channel import peer_channels
 from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES, introduce
-from draftwire_core.runtime.rpc.peer_channels import peer_channels
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
 

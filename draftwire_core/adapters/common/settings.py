@@ -1,14 +1,24 @@
-"""Settings that every adapter to a host engine has."""
+"""Settings that every adapter to a host engine has, and the names of such an engine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from draftwire_core.adapters.common.host_engine import HostEngine
 from draftwire_core.runtime.process.address import ListenAddress
 from draftwire_core.runtime.process.settings import ServiceSettings, StringList, variable_of
+
+
+@dataclass(frozen=True, slots=True)
+class HostEngine:
+    """A host engine's names."""
+
+    name: str
+    """Its name in sentences."""
+    key: str
+    """Its name in metrics."""
 
 
 class EngineAdapterSettings(ServiceSettings):

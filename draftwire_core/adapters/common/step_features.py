@@ -1,25 +1,48 @@
-"""Features of a host engine's hidden states for drafters, from the maps on the device to the pool's messages."""
+"""Features of a host engine's hidden states for drafters: the tapped layers, the maps on the device, and the queues
+before the pool's messages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from draftwire_core.adapters.common.feature_taps import FeatureRows, FeatureTaps
 from draftwire_core.engine.engine.feature_streams import MOST_BYTES, MOST_KINDS, MOST_UNSENT, FeatureKind
 from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.model.features.feature_codec import FLOATS, encode, feature_bytes
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
-from draftwire_core.pool.drafter.feature_check import check_features, feature_refusal
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
-from draftwire_core.pool.drafter.feature_weights import FetchWeights
+from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
 from draftwire_core.runtime.errors import at_capacity
 from draftwire_core.runtime.process.logs import get_logger
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureTaps:
+    """The layers that a host engine's target is tapped before, and the target itself, as a TargetShape."""
+
+    tapped: tuple[int, ...]
+    """Ascending; the number of layers stands for what leaves the last one."""
+    architecture: str
+    layers: int
+    hidden_size: int
+    dtype: torch.dtype
+    device: torch.device
+    setting: str
+    """Name of the setting that chooses the layers, for messages."""
+
+
+class FeatureRows(NamedTuple):
+    """Features of consecutive committed tokens of a request, on the host."""
+
+    first_position: int
+    by_kind: Mapping[FeatureKind, torch.Tensor]
+    """[tokens, width] each."""
+
 
 log = get_logger(__name__)
 

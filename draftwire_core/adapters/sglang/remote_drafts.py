@@ -10,7 +10,7 @@ from typing import Any
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.draft_tree import DraftTree
-from draftwire_core.adapters.common.faults import Faults
+from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
 from draftwire_core.adapters.sglang.request_tokens import RequestTokens
 from draftwire_core.adapters.sglang.settings import AdapterSettings

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from pydantic_settings import SettingsConfigDict
 
-from draftwire_core.adapters.common.host_engine import HostEngine
-from draftwire_core.adapters.common.settings import EngineAdapterSettings
+from draftwire_core.adapters.common.settings import EngineAdapterSettings, HostEngine
 from draftwire_core.runtime.process.address import ListenAddress
 
 SGLANG = HostEngine(name="SGLang", key="sglang")

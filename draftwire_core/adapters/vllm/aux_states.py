@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from draftwire_core.adapters.common.feature_taps import FeatureTaps
+from draftwire_core.adapters.common.step_features import FeatureTaps
 from draftwire_core.adapters.vllm.settings import AdapterSettings
 from draftwire_core.runtime.process.settings import variable_of
 from draftwire_core.runtime.process.startup_error import StartupError

@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
-from draftwire_core.adapters.common.faults import Faults
-from draftwire_core.adapters.common.feature_taps import FeatureTaps
+from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.common.step_features import FeatureTaps
 from draftwire_core.adapters.vllm.settings import AdapterSettings
 from draftwire_core.adapters.vllm.vllm_version import runner_and_reason, unknown_version
 from draftwire_core.runtime.process.logs import configure_logs, get_logger

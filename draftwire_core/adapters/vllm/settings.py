@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from draftwire_core.adapters.common.host_engine import HostEngine
-from draftwire_core.adapters.common.settings import EngineAdapterSettings
+from draftwire_core.adapters.common.settings import EngineAdapterSettings, HostEngine
 from draftwire_core.runtime.process.settings import split_at_commas
 
 VLLM = HostEngine(name="vLLM", key="vllm")

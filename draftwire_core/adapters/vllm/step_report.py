@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from draftwire_core.adapters.common.feature_taps import FeatureRows
+from draftwire_core.adapters.common.step_features import FeatureRows
 from draftwire_core.engine.engine.feature_streams import FeatureKind
 
 

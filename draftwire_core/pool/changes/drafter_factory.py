@@ -7,12 +7,11 @@ from typing import Protocol
 
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire_core.pool.announcing.drafter_fields import is_local, read_service_address
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.service_drafter import Connect, ServiceDrafter
-from draftwire_core.pool.standing.clocks import DrafterClocks
-from draftwire_core.pool.standing.standings import DrafterStandings
+from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStandings
 
 
 class LocalDrafterFactory(Protocol):

@@ -18,8 +18,7 @@ from draftwire_core.pool.changes.rollouts import Rollouts
 from draftwire_core.pool.changes.swap import empty
 from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
 from draftwire_core.pool.routing.drafting import Drafting
-from draftwire_core.pool.routing.pool_watch import PoolWatch
-from draftwire_core.pool.routing.roster import Roster, check_address
+from draftwire_core.pool.routing.roster import PoolWatch, Roster, check_address
 from draftwire_core.runtime.errors import not_found
 from draftwire_core.runtime.process.address import place_of
 from draftwire_core.runtime.process.logs import get_logger

@@ -10,8 +10,7 @@ from draftwire_core.pool.changes.rollouts import Rollouts
 from draftwire_core.pool.changes.swap import move_all
 from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
 from draftwire_core.pool.routing.drafting import Drafting
-from draftwire_core.pool.routing.pool_watch import PoolWatch
-from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.pool.routing.roster import PoolWatch, Roster
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.tasks import BackgroundTasks

@@ -26,15 +26,14 @@ from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter import draft_messages
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.opening import DrafterOpening
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
-from draftwire_core.pool.standing.clocks import DrafterClocks
 from draftwire_core.pool.standing.drafter_stats import LONGEST_STEP_SECONDS, plausible
 from draftwire_core.pool.standing.flood_limit import FloodLimit
-from draftwire_core.pool.standing.standings import DrafterStanding, replaced_too_soon
+from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStanding, replaced_too_soon
 from draftwire_core.runtime.errors import ServiceError, not_found
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown

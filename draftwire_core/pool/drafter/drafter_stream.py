@@ -12,8 +12,8 @@ import grpc
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Ping
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire_core.pool.drafter import draft_messages
-from draftwire_core.pool.standing.clocks import DrafterClocks
 from draftwire_core.pool.standing.flood_limit import FloodLimit
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.rpc.handshake import check_peer, unprintable_field
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
 from draftwire_core.runtime.rpc.stream_writer import OutboxFull, StreamWriter

@@ -16,17 +16,16 @@ from draftwire_core.pool.drafter import draft_messages
 from draftwire_core.pool.drafter.conversation import DrafterConversation, TooManyFaults
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, shake_hands
-from draftwire_core.pool.drafter.feature_intake import FeatureIntake
+from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.source import new_source
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
-from draftwire_core.pool.standing.clocks import DrafterClocks
-from draftwire_core.pool.standing.standings import DrafterStanding, replaced_too_soon
+from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStanding, replaced_too_soon
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.engine_thread import TooManyCommands
 from draftwire_core.runtime.process.logs import get_logger
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_FEATURES,

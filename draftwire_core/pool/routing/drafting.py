@@ -13,8 +13,7 @@ from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.pool.routing.drafted_request import DraftedRequest
-from draftwire_core.pool.routing.drafter_choice import DrafterChoice
-from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.pool.routing.roster import DrafterChoice, Roster
 
 
 class Fallback(enum.Enum):

@@ -1,9 +1,11 @@
-"""The roster: a verifier's drafters by name, and all drafters whose tasks run."""
+"""The roster: a verifier's drafters by name, all drafters whose tasks run, the choice among them, and the version
+number that callers watch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 
@@ -13,7 +15,7 @@ from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.source import RESERVED
 from draftwire_core.pool.routing.description import describe
-from draftwire_core.runtime.errors import ServiceError, at_capacity, invalid_field, not_found
+from draftwire_core.runtime.errors import ServiceError, at_capacity, invalid_field, not_found, shutting_down
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 
 _GOODBYE_SECONDS = 2.0
@@ -121,3 +123,63 @@ def check_address(drafter: PooledDrafter, address: str) -> None:
             ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
             f"drafter {drafter.name} is attached already, at {drafter.address}",
         )
+
+
+_EXPLORE = 0.05
+"""Share of the choices that go to a drafter other than the best."""
+
+
+class DrafterChoice:
+    """Chooses among drafters by accepted tokens per second of drafting time."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def among(self, drafters: Sequence[PooledDrafter]) -> PooledDrafter | None:
+        """Chooses the drafter for one more sequence; None if there are no candidates.
+
+        Unmeasured drafters come first, evenly, as long as their addresses allow it. Otherwise the drafter with the
+        highest accepted_per_second / (sequences + 1), the share of one more sequence, is chosen; with a probability of
+        0.05 it is a random other one.
+        """
+        fresh = [drafter for drafter in drafters if drafter.goes_first]
+        if fresh:
+            return min(fresh, key=lambda drafter: drafter.sequences)
+        best = min(drafters, key=lambda drafter: (-_worth(drafter), drafter.sequences), default=None)
+        others = [drafter for drafter in drafters if drafter is not best]
+        if others and self._rng.random() < _EXPLORE:
+            return self._rng.choice(others)
+        return best
+
+
+def _worth(drafter: PooledDrafter) -> float:
+    return drafter.speed.accepted_per_second / (drafter.sequences + 1)
+
+
+class PoolWatch:
+    """Counts changes to the list of drafters. Used in the event loop only."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Number of changes so far."""
+        self._changed = asyncio.Event()
+        self._ending = False
+
+    def notify(self) -> None:
+        """Counts a change, and wakes all waiting callers."""
+        self.version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def change_after(self, version: int) -> int:
+        """Returns the version as soon as it differs from `version`. Raises ServiceError after `end`."""
+        while self.version == version and not self._ending:
+            await self._changed.wait()
+        if self._ending:
+            raise shutting_down()
+        return self.version
+
+    def end(self) -> None:
+        """Ends every wait, present and future, so that none delays a graceful stop."""
+        self._ending = True
+        self._changed.set()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
+import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import grpc
@@ -12,11 +16,25 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.pool.standing.circuit_breaker import CircuitBreaker
-from draftwire_core.pool.standing.clocks import DrafterClocks
 from draftwire_core.pool.standing.drafter_stats import DraftingSpeed
 from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.address import place_of
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterClocks:
+    """The pool's sources of time, in seconds with any origin; tests replace them."""
+
+    now: Callable[[], float] = _loop_time
+    """Elapsed time."""
+    spent: Callable[[], float] = time.thread_time
+    """CPU time of the calling thread."""
+
 
 REPLACEMENT_SECONDS = 5.0
 """Minimum time between two models at an address; an earlier replacement is a fault."""

@@ -1,6 +1,7 @@
-"""Runs blocking work in threads, beside the event loop."""
+"""Blocking work in threads beside the event loop, and the interpreter that all threads share."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -60,3 +61,17 @@ async def call_in_thread(function: Callable[[], ResultT], *, name: str, shutdown
     shutdown.leave_behind(thread)
     thread.start()
     return await finished
+
+
+_SWITCH_SECONDS = 0.0005
+
+
+def share_interpreter(device: str) -> None:
+    """Lets threads take the interpreter from each other ten times as often as by default, for a model on a GPU.
+
+    After each wait for the device, the model's thread needs the interpreter again. While the event loop computes, it
+    gets it only after the switch interval, which is 5 ms by default: as long as a whole step. A step on a CPU waits
+    less often.
+    """
+    if device != "cpu":
+        sys.setswitchinterval(_SWITCH_SECONDS)

@@ -1,4 +1,11 @@
-"""gRPC channel options, shared by all clients and servers."""
+"""Channels to other services: their options, their creation from settings, and the delays between retries."""
+
+import asyncio
+import random
+
+from draftwire._calls.channel import AsyncChannels
+from draftwire_core.runtime.process.settings import ServiceSettings
+from draftwire_core.runtime.process.tls_settings import peer_security
 
 _KEEPALIVE_INTERVAL_MS = 10_000
 _KEEPALIVE_TIMEOUT_MS = 5_000
@@ -63,3 +70,39 @@ def server_options(max_message_bytes: int, max_connections: int, max_calls_per_c
         ("grpc.max_receive_message_length", 2 * max_message_bytes),
         ("grpc.so_reuseport", 0),
     ]
+
+
+class Backoff:
+    """Exponential back-off with full jitter: the n-th delay is uniform between 0 and min(max, initial * 2**n).
+
+    Full jitter keeps drafters that lost the same verifier from reconnecting at the same moment.
+    """
+
+    def __init__(self, initial_seconds: float, max_seconds: float, rng: random.Random | None = None) -> None:
+        """Raises ValueError unless 0 < initial_seconds <= max_seconds."""
+        if not 0 < initial_seconds <= max_seconds:
+            raise ValueError(f"need 0 < initial_seconds <= max_seconds, got {initial_seconds} and {max_seconds}")
+        self._initial = initial_seconds
+        self._max = max_seconds
+        self._ceiling = initial_seconds
+        self._rng = rng if rng is not None else random.Random()
+
+    def next_delay(self) -> float:
+        """Returns the next delay in seconds."""
+        delay = self._rng.uniform(0, self._ceiling)
+        self._ceiling = min(self._max, self._ceiling * 2)
+        return delay
+
+    def reset(self) -> None:
+        """Starts over; called after a successful try."""
+        self._ceiling = self._initial
+
+    async def wait(self) -> None:
+        """Sleeps for the next delay."""
+        await asyncio.sleep(self.next_delay())
+
+
+def peer_channels(settings: ServiceSettings) -> AsyncChannels:
+    """Returns channels to other services, with this service's certificate and token. Raises StartupError when a file
+    cannot be used. The caller closes them."""
+    return AsyncChannels(peer_security(settings).security, tuple(client_options(settings.max_message_bytes)))

@@ -14,14 +14,14 @@ from draftwire._types.address import is_loopback_host
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.address import Address
-from draftwire_core.runtime.process.heap import HeapTrimmer
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.memory import HeapTrimmer
 from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.rpc.channel import server_options
 from draftwire_core.runtime.rpc.health import Health
 from draftwire_core.runtime.rpc.interceptors import CallInterceptor
-from draftwire_core.runtime.security.from_settings import accepted_tokens, server_tls
+from draftwire_core.runtime.security.server_tls import accepted_tokens, server_tls
 
 log = get_logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from draftwire._program.installation import how_to_install
+from draftwire._program.program import how_to_install
 from draftwire._program.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gateway_service.answers.text_until import WHITE_SPACE, end_of
+
+MARKER = re.compile(r"<[^<>]+>|<[^<>]{2,}$|\[[A-Z_/]+\]")
+"""A marker; at the end of a piece also the start of one."""
 
 
 class ExpectedText:

@@ -8,8 +8,7 @@ from typing import Any
 
 from draftwire import CallSpelling
 from gateway_service.answers.spelled.argument_schema import properties, types_of
-from gateway_service.answers.spelled.expected_text import ExpectedText, without_space
-from gateway_service.answers.spelled.marker import MARKER
+from gateway_service.answers.spelled.expected_text import MARKER, ExpectedText, without_space
 from gateway_service.answers.spelled.parameter_value import value_of
 from gateway_service.answers.spelled.text_until_tags import TextUntilTags
 

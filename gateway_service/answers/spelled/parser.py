@@ -11,8 +11,7 @@ from draftwire import CallSpelling
 from gateway_service.answers.json_call import JsonCall
 from gateway_service.answers.part import CallArguments, CallStart, Content, Part
 from gateway_service.answers.spelled.call_arguments import CallArgumentsReader, arguments_reader
-from gateway_service.answers.spelled.expected_text import ExpectedText, without_space
-from gateway_service.answers.spelled.marker import MARKER
+from gateway_service.answers.spelled.expected_text import MARKER, ExpectedText, without_space
 from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 _NAME = re.compile(r"[\w.-]*")

@@ -1,14 +1,45 @@
-"""Entry point of the services and the gateway, which names missing packages before anything imports them."""
+"""Entry point of the services and the gateway, which names missing packages, and how to install them, before anything
+imports them."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from draftwire._program.flag_parser import program_name
-from draftwire._program.installation import distribution, how_to_install, missing
+
+_CHECKOUT = Path(__file__).parents[3] / "pyproject.toml"
+_OF_THE_SDK = ("bench",)
+"""Extras of the distribution `draftwire`; the others are those of `draftwire-services`."""
+
+
+def how_to_install(extra: str) -> str:
+    """Returns the command that installs the packages of an extra, and in an installation the services themselves."""
+    if _CHECKOUT.exists():
+        return f"pip install -e '.[{extra}]' in a checkout"
+    return f"pip install '{distribution(extra)}[{extra}]'"
+
+
+def distribution(extra: str) -> str:
+    """Returns the distribution that has an extra; in a checkout there is one for all."""
+    return "draftwire" if extra in _OF_THE_SDK or _CHECKOUT.exists() else "draftwire-services"
+
+
+def missing(modules: Iterable[str]) -> list[str]:
+    """Returns the modules that are not installed, without importing them, except for the packages that they are in."""
+    return [name for name in modules if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
+
 
 NOT_INSTALLED = 1
 """Exit status if packages are missing, as for other causes that an operator can fix."""

@@ -22,11 +22,11 @@ from draftwire_tools import interruption
 from draftwire_tools.bench.command import services_for
 from draftwire_tools.bench.services import Services
 from draftwire_tools.check.black_box.check import BlackBoxCheck
-from draftwire_tools.check.certificate import Certificate
 from draftwire_tools.check.native import NativeCheck
-from draftwire_tools.check.page import page
 from draftwire_tools.check.prompts import check_prompts
-from draftwire_tools.check.summary import print_summary
+from draftwire_tools.check.report.certificate import Certificate
+from draftwire_tools.check.report.page import page
+from draftwire_tools.check.report.tables import print_summary
 
 _CALL_SECONDS = 600.0
 

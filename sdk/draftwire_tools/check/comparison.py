@@ -11,8 +11,7 @@ from draftwire._messages.requests import prepare
 from draftwire._types.speculation import NO_SPECULATION, Speculation, SpeculationStats
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
-from draftwire_tools.check.budget import Budget
-from draftwire_tools.check.case import Case
+from draftwire_tools.check.case import Budget, Case
 from draftwire_tools.check.output import Difference, Output, difference
 from draftwire_tools.check.request import CheckRequest
 

@@ -14,8 +14,7 @@ from draftwire._types.model import VerifierInfo
 from draftwire._types.speculation import Speculation, SpeculationStats
 from draftwire.errors import DraftwireError
 from draftwire_tools.bench.machine import machine
-from draftwire_tools.check.budget import Budget
-from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.case import Budget
 from draftwire_tools.check.changing import changing
 from draftwire_tools.check.comparison import Comparison, Run, generate, resume
 from draftwire_tools.check.distribution import DistributionTest, run_distribution_tests
@@ -23,6 +22,7 @@ from draftwire_tools.check.drafters import NOBODY, PLAIN, drafters, drafting
 from draftwire_tools.check.other_verifiers import Variant, compare_variants, variants
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.prompts import CheckPrompt, speed_prompts
+from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.request import CheckRequest, check_requests
 from draftwire_tools.check.speed import Speed, measure_speed
 

@@ -11,11 +11,11 @@ from draftwire._calls.error_messages import connection_words
 from draftwire.cli.failure import Failure
 from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire_tools.check_drafter.findings import Findings, Outcome
-from draftwire_tools.check_drafter.patience import Patience
 from draftwire_tools.check_drafter.report import Report
 from draftwire_tools.check_drafter.rule import RULES
 from draftwire_tools.check_drafter.trial import Trial
 from draftwire_tools.check_drafter.trials import TRIALS
+from draftwire_tools.check_drafter.verifier_side import Patience
 
 
 async def check(

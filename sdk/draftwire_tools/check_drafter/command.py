@@ -13,7 +13,7 @@ from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire_tools import interruption
 from draftwire_tools.check_drafter.check import check
-from draftwire_tools.check_drafter.patience import Patience
+from draftwire_tools.check_drafter.verifier_side import Patience
 
 _DRAFT_SECONDS = 1.0
 _QUIET_SECONDS = 0.2

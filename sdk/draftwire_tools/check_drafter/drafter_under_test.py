@@ -18,8 +18,7 @@ from draftwire.version import __version__
 from draftwire_tools.check_drafter.draft_stream import DraftStream, StreamEnded
 from draftwire_tools.check_drafter.features import Features, map_fault
 from draftwire_tools.check_drafter.findings import Breach, Findings, Skip
-from draftwire_tools.check_drafter.patience import Patience
-from draftwire_tools.check_drafter.verifier_side import VerifierSide
+from draftwire_tools.check_drafter.verifier_side import Patience, VerifierSide
 
 REVISION = 1
 """The protocol revision that the check speaks."""

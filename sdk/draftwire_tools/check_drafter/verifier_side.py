@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from draftwire.v1 import drafter_service_pb2 as drafter
@@ -13,8 +14,19 @@ from draftwire_tools.check_drafter.features import Features
 from draftwire_tools.check_drafter.findings import Breach, Findings
 from draftwire_tools.check_drafter.messages import given_up, opening, token_features, verdict
 from draftwire_tools.check_drafter.mirror import Mirror
-from draftwire_tools.check_drafter.patience import Patience
 from draftwire_tools.check_drafter.received import Fault, Received
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Times to wait."""
+
+    answer: float
+    """For what has to come."""
+    draft: float
+    """For nodes, which a drafter need not send."""
+    quiet: float
+    """Without a message until the drafter counts as done."""
 
 
 class VerifierSide(Received):

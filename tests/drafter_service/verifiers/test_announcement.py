@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from drafter_service.verifiers.announcement import Announcement
 from draftwire.v1 import drafter_pool_service_pb2
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 
 
 class Pool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_service.http.host import host_of, is_origin
+from gateway_service.http.host_check import host_of, is_origin
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from draftwire_core.engine.engine.verification_engine import StepResult, Verific
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.service_drafter import Connect
-from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.rpc.in_process_stream import InProcessStream, in_process_call
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterClocks
 
 
 @dataclass

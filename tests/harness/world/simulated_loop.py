@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from draftwire_core.runtime.process.engine_thread import EngineThread
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 
 _MOST_ROUNDS = 10_000
 """Rounds of callbacks after which a loop that still has some is assumed to run forever."""

@@ -30,7 +30,7 @@ from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.kv.shared_prefix import SharedPrefix
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.pool.servicer import DrafterPoolServicer
-from draftwire_core.pool.standing.clocks import DrafterClocks
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
 from tests.harness.collected import collected

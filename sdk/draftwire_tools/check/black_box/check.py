@@ -11,10 +11,10 @@ from typing import Any
 from draftwire_tools import interruption
 from draftwire_tools.bench.machine import machine
 from draftwire_tools.check.black_box.endpoint import Endpoint
-from draftwire_tools.check.budget import Budget
-from draftwire_tools.check.certificate import Certificate
+from draftwire_tools.check.case import Budget
 from draftwire_tools.check.comparison import Comparison
 from draftwire_tools.check.prompts import CheckPrompt
+from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.request import check_requests
 
 SAMPLINGS = ("greedy", "T=0.8")

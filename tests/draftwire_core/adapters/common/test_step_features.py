@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from draftwire_core.adapters.common.feature_taps import FeatureRows, FeatureTaps
-from draftwire_core.adapters.common.step_features import StepFeatures
+from draftwire_core.adapters.common.step_features import FeatureRows, FeatureTaps, StepFeatures
 from draftwire_core.runtime.errors import ServiceError
 
 HIDDEN, WIDTH, ROWS = 6, 5, 3

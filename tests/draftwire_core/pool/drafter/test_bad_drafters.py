@@ -17,7 +17,7 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_core.pool.drafter import drafter_stream, service_drafter
 from draftwire_core.pool.standing import flood_limit as drafter_allowance
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.runtime.rpc.handshake import check_peer
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire_core.engine.planning.drafting_account import MOST_BALANCE
-from draftwire_core.pool.standing.clocks import DrafterClocks
 from draftwire_core.pool.standing.pause_policy import PausePolicy
+from draftwire_core.pool.standing.standings import DrafterClocks
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch

@@ -11,7 +11,7 @@ _PROGRAM = """
 import re
 from pathlib import Path
 import torch
-from draftwire_core.runtime.process.code_pages import release_code_pages
+from draftwire_core.runtime.process.memory import release_code_pages
 
 def mapped():
     return int(re.search(r"RssFile:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -1,6 +1,6 @@
 """The division of a check's time among its parts."""
 
-from draftwire_tools.check.budget import Budget
+from draftwire_tools.check.case import Budget
 
 
 def test_what_a_part_leaves_is_divided_among_the_others() -> None:

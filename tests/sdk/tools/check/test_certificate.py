@@ -7,11 +7,11 @@ import pytest
 
 from draftwire._types.speculation import SpeculationStats
 from draftwire_tools.check.case import Case
-from draftwire_tools.check.certificate import Certificate
 from draftwire_tools.check.distribution import DistributionTest
 from draftwire_tools.check.output import Difference
-from draftwire_tools.check.page import page
-from draftwire_tools.check.summary import print_summary
+from draftwire_tools.check.report.certificate import Certificate
+from draftwire_tools.check.report.page import page
+from draftwire_tools.check.report.tables import print_summary
 
 STATS = SpeculationStats(3, 8, 10, 5, 0, [])
 REQUEST = {"prompt": "<b>&", "kind": "code", "sampling": "greedy", "options": {"seed": 3}}

@@ -15,10 +15,10 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_tools.check_drafter import command as check_command
 from draftwire_tools.check_drafter.check import check
 from draftwire_tools.check_drafter.findings import Outcome
-from draftwire_tools.check_drafter.patience import Patience
 from draftwire_tools.check_drafter.report import Report
 from draftwire_tools.check_drafter.rule import RULES
 from draftwire_tools.check_drafter.trials import TRIALS
+from draftwire_tools.check_drafter.verifier_side import Patience
 from tests.harness.command import Command
 from tests.harness.stand_ins import faulty_drafters as faulty
 from tests.harness.stand_ins import faulty_proposals as proposals

@@ -5,7 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from draftwire_core.pool.routing.drafter_choice import DrafterChoice
+from draftwire_core.pool.routing.roster import DrafterChoice
 from draftwire_core.pool.standing.drafter_stats import DraftingSpeed
 
 

@@ -1,6 +1,6 @@
 """The message with step times by part."""
 
-from draftwire_core.runtime.observability.step_times import step_times
+from draftwire_core.runtime.duration import step_times
 
 
 def test_each_part_has_its_field() -> None:

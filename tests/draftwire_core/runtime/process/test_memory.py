@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwire_core.runtime.process import heap
-from draftwire_core.runtime.process.heap import HeapTrimmer
+from draftwire_core.runtime.process import memory
+from draftwire_core.runtime.process.memory import HeapTrimmer
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
@@ -41,12 +41,12 @@ async def running(trimmer: HeapTrimmer) -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "_SECONDS", 0.0)
 
 
 async def test_after_large_messages_freed_memory_goes_back() -> None:
     trimmer = HeapTrimmer()
-    heap.trim_heap()
+    memory.trim_heap()
     kept = leave_holes()
     full = resident()
     async with running(trimmer):
@@ -60,7 +60,7 @@ async def test_after_large_messages_freed_memory_goes_back() -> None:
 @pytest.mark.parametrize("sizes", [[1000] * 10_000, [1 << 20] * 3], ids=["small ones", "few large ones"])
 async def test_for_others_nothing_is_done(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
     trims: list[None] = []
-    monkeypatch.setattr(heap, "trim_heap", lambda: trims.append(None))
+    monkeypatch.setattr(memory, "trim_heap", lambda: trims.append(None))
     trimmer = HeapTrimmer()
     async with running(trimmer):
         for size in sizes:
@@ -77,8 +77,8 @@ async def test_for_others_nothing_is_done(monkeypatch: pytest.MonkeyPatch, sizes
 
 async def test_what_is_counted_before_a_trim_has_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[None] = []
-    monkeypatch.setattr(heap, "trim_heap", lambda: trims.append(None))
-    monkeypatch.setattr(heap, "_SECONDS", 0.05)
+    monkeypatch.setattr(memory, "trim_heap", lambda: trims.append(None))
+    monkeypatch.setattr(memory, "_SECONDS", 0.05)
     trimmer = HeapTrimmer()
     async with running(trimmer):
         trimmer.note(1 << 22)
@@ -94,7 +94,7 @@ class TestAnotherProcess:
     def test_the_peak_is_not_that_of_the_parent(self) -> None:
         held = b"x" * 200_000_000
         program = (
-            "from draftwire_core.runtime.process.heap import peak_megabytes as peak; a = peak(); b = "
+            "from draftwire_core.runtime.process.memory import peak_megabytes as peak; a = peak(); b = "
             "b'x' * 50_000_000; "
         )
         program += "print(a, peak())"

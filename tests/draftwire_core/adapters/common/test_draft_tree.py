@@ -2,7 +2,7 @@
 
 import math
 
-from draftwire_core.adapters.common.best_chain import best_chain
+from draftwire_core.adapters.common.draft_tree import best_chain
 from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 from draftwire_core.engine.tree.token_tree import Node, TokenTree
 

@@ -1,18 +1,43 @@
-"""The check of the features that a drafter announces, against the target that is to make them."""
+"""Features of the target's hidden states for a drafter: the check of those that it announces, the weights of its map,
+and the verifier's interface that makes them."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import grpc
+
+from draftwire._calls.channel import AsyncChannels
+from draftwire._messages.methods import GET_FEATURE_WEIGHTS
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.features_pb2 import FeatureMap, GetFeatureWeightsRequest
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from draftwire_core.engine.engine.feature_streams import FeatureKind
 from draftwire_core.engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureShape
 from draftwire_core.runtime.errors import ServiceError, failed_precondition
 from draftwire_core.runtime.rpc.handshake import shown
+from draftwire_core.runtime.rpc.message_stream import StreamBroken
+
+
+class FeatureIntake(Protocol):
+    """Makes the features that drafters read. Called in the event loop."""
+
+    async def prepare(self, source: str, address: str, features: FeatureMap) -> None:
+        """Begins to make what the drafter at an address reads; returns when passes do. `ProposalSink.forget` ends it.
+
+        Raises ServiceError for features that this target does not have, and StreamBroken if the drafter does not send
+        its weights.
+        """
+
+    def sent(self, source: str, count: int | None = None) -> None:
+        """Reports that `count` bytes of features have been written to a drafter, or dropped; None for all that were
+        made for it."""
+
 
 _MOST_LAYERS = 16
 _WIDEST = 4
@@ -92,3 +117,46 @@ def check_features(features: FeatureMapMessage, target: TargetShape) -> tuple[Fe
 def feature_refusal(field: str, why: str) -> ServiceError:
     """Returns the error for features that a target cannot make. field: of the FeatureMap."""
     return failed_precondition(ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH, f"features.{field}: {why}")
+
+
+FetchWeights = Callable[[str, str, int], Awaitable[bytearray]]
+"""Fetches weights: from an address, those with a SHA-256 (hex), so many bytes. Raises StreamBroken."""
+
+_FETCH_SECONDS = 120.0
+"""Time that a drafter has to send its weights."""
+
+
+def fetching_weights(channels: AsyncChannels) -> FetchWeights:
+    """Returns a function that fetches weights over channels."""
+
+    async def fetch(address: str, sha256: str, size: int) -> bytearray:
+        weights, digest = bytearray(), hashlib.sha256()
+        async with channels.open(address) as channel:
+            call = channel.unary_stream(
+                GET_FEATURE_WEIGHTS.path,
+                request_serializer=GET_FEATURE_WEIGHTS.request.SerializeToString,
+                response_deserializer=GET_FEATURE_WEIGHTS.response.FromString,
+            )(
+                GetFeatureWeightsRequest(weights_sha256=sha256),
+                timeout=_FETCH_SECONDS,
+                metadata=channels.metadata(),
+            )
+            try:
+                async for part in call:
+                    weights += part.values
+                    digest.update(part.values)
+                    if len(weights) > size:
+                        break
+            except grpc.aio.AioRpcError as error:
+                raise StreamBroken.of(error.code(), f"the weights of its features: {error.details()}") from error
+            finally:
+                call.cancel()
+        if len(weights) != size or digest.hexdigest() != sha256:
+            raise StreamBroken.of(
+                grpc.StatusCode.DATA_LOSS,
+                f"{address} sent other weights of its features than its handshake says: {len(weights)} bytes instead "
+                f"of {size}, or another hash",
+            )
+        return weights
+
+    return fetch

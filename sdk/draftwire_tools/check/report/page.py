@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from html import escape
 
-from draftwire_tools.check.certificate import Certificate
 from draftwire_tools.check.output import Difference
-from draftwire_tools.check.tables import Table, tables
+from draftwire_tools.check.report.certificate import Certificate
+from draftwire_tools.check.report.tables import Table, tables
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --back: #ffffff; --soft: #f3f4f6; --line: #d5d9df;

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from draftwire_core.runtime.rpc.backoff import Backoff
+from draftwire_core.runtime.rpc.channel import Backoff
 
 
 class Highest(random.Random):

@@ -1,0 +1,1 @@
+"""The certificate of a check, and how it is shown."""
