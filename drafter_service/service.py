@@ -64,8 +64,10 @@ async def _serve(
     """Serves, and announces the drafter to the configured verifiers."""
     if not settings.verifier and _FORMER_VARIABLE in os.environ:
         log.warning(
-            "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO",
-            verifier=os.environ[_FORMER_VARIABLE],
+            "variable ignored",
+            variable=_FORMER_VARIABLE,
+            did_you_mean="DRAFTWIRE_ANNOUNCE_TO",
+            because="it is the command line's; a drafter is announced to DRAFTWIRE_ANNOUNCE_TO",
         )
     async with BackgroundTasks(shutdown.fail) as tasks:
         announcements = Announcements(channels, settings.verifier, settings.name, tasks)
@@ -76,7 +78,9 @@ async def _serve(
 
         def announce() -> None:
             if settings.verifier:
-                log.info("announcing", verifiers=settings.verifier, because=f"of {settings.place('verifier')}")
+                log.info(
+                    "announcements started", verifiers=settings.verifier, because=f"of {settings.place('verifier')}"
+                )
             announcements.begin(settings.advertise or server.address)
 
         await serve(server, shutdown, settings.shutdown_grace_seconds, drain, started=announce)

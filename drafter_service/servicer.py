@@ -102,7 +102,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self._refused.move_to_end(verifier)
         if len(self._refused) > _MOST_REFUSED:
             self._refused.popitem(last=False)
-        log.warning("verifier refused", verifier=verifier, reason=error.message)
+        log.warning("handshake refused", verifier=verifier, reason=error.message)
 
     async def end_sessions(self) -> None:
         """Ends all streams cleanly and refuses new ones; returns when the last has ended."""

@@ -126,7 +126,7 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
 
     def told(error: GatewayError, cause: BaseException | None) -> Response:
         if isinstance(cause, DraftwireError) and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            log.warning("the verifier does not serve", error=type(cause).__name__, status=error.status)
+            log.warning("verifier call failed", error=type(cause).__name__, status=error.status)
         return error.response()
 
     async def invalid(_: Request, error: RequestValidationError) -> Response:

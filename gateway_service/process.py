@@ -113,7 +113,7 @@ def _tracing(settings: GatewaySettings) -> Iterator[None]:
     except TracingUnavailable as error:
         raise StartupError(f"--trace-endpoint: {error}") from error
     export.install()
-    log.info("tracing", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
+    log.info("tracing enabled", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
     try:
         yield
     finally:

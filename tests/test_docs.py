@@ -33,14 +33,6 @@ DOCUMENTS = sorted(
         ROOT / "benchmarks/README.md",
     )
 )
-SERVICES = (
-    "draftwire_core/runtime",
-    "draftwire_core/pool",
-    "draftwire_core/adapters/vllm",
-    "verifier_service",
-    "drafter_service",
-    "gateway_service",
-)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -69,28 +61,6 @@ def test_whoever_has_to_act_on_an_error_is_told() -> None:
     section = read("docs/operating.md").partition("## Error reasons")[2].partition("\n## ")[0]
     told = set(re.findall(r"`([A-Z_]+)`", section))
     assert told == {name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()} - {"UNSPECIFIED"}  # noqa: SIM118
-
-
-def test_every_warning_of_the_log_is_explained() -> None:
-    said = {
-        event
-        for package in (
-            "draftwire_core/runtime",
-            "draftwire_core/pool",
-            "draftwire_core/adapters",
-            "verifier_service",
-            "drafter_service",
-            "gateway_service",
-        )
-        for path in (ROOT / package).rglob("*.py")
-        for event in re.findall(r'\blog\.(?:warning|error|exception)\(\s*"([^"]+)"', path.read_text(encoding="utf-8"))
-    }
-    assert said
-    log = read("docs/operating.md").partition("## The log")[2].partition("\n## ")[0]
-    told = {
-        event for row in re.findall(r"^\| (`.+?`) \| ", log, re.MULTILINE) for event in re.findall(r"`([^`]+)`", row)
-    }
-    assert said - told == set()
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -65,7 +65,7 @@ class EngineDrafter(PooledDrafter):
                 log.info("loading cancelled", drafter=self.name, address=self.address)
                 await asyncio.to_thread(trim_heap)
                 return
-            log.warning("drafter cannot be made", drafter=self.name, address=self.address, reason=str(error))
+            log.warning("drafter load failed", drafter=self.name, address=self.address, reason=str(error))
             refused = incompatible(error.code, error.reason_name)
             self._set_state(
                 DrafterState.DRAFTER_STATE_INCOMPATIBLE if refused else DrafterState.DRAFTER_STATE_UNREACHABLE
@@ -80,7 +80,7 @@ class EngineDrafter(PooledDrafter):
         self._steps.add_drafter(self.source, drafter)
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         self.contact.set_result(None)
-        log.info("drafter ready", drafter=self.name, address=self.address)
+        log.info("drafter loaded", drafter=self.name, address=self.address)
         self._events.drafter_ready(self)
         await self._released.wait()
 

@@ -104,7 +104,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     """Loads, tests and times the target model, leading the `ranks` if there are any. Raises StartupError."""
     started = time.perf_counter()
     set_threads(settings)
-    log.info("loading model", model=settings.model)
+    log.info("loading started", model=settings.model)
     warn_without_library(settings.device)
     with startup_errors(*RANK_ERRORS):
         with load_errors(f"model {settings.model}", StartupError, *RANK_ERRORS):
@@ -129,9 +129,9 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     kernels, advice = kernels_of(str(model.device)), faster(str(model.device), model.weight_type)
     if model.text_part_of is not None:
-        log.info("only the text part is served", architecture=model.architecture)
+        log.info("other modalities left out", architecture=model.architecture)
     log.info(
-        "model ready",
+        "model loaded",
         parameters=model.parameters,
         dtype=model.weight_type,
         kv_dtype=model.kv_dtype,

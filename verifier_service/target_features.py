@@ -62,7 +62,7 @@ class TargetFeatures(FeatureIntake):
         finally:
             self._fetching -= 1
         await self._steps.add_features(source, kind, features.dtype, tap, window=features.window)
-        log.info("makes features", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
+        log.info("features enabled", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
 
     def sent(self, source: str, count: int | None = None) -> None:
         """Lets the engine hand out more features for a drafter."""

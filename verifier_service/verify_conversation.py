@@ -161,7 +161,7 @@ class VerifyConversation:
         elif kind == "start":
             raise _start_expected("a second start on the stream")
         else:  # a kind of message that only newer callers know
-            log.debug("message passed over", bytes=message.ByteSize())
+            log.debug("unknown message ignored", bytes=message.ByteSize())
         if drafting is not None:
             seconds = min(time.thread_time() - began, _LONGEST) + self._stream.take_seconds()
             try:

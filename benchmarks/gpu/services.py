@@ -32,7 +32,7 @@ async def measure(options: argparse.Namespace, services: Services, log: FigureLo
     flags = ("--device", options.device, "--kv-slots", "8192", *options.flags)
     verifier = services.verifier(MODELS / "target", *flags)
     address = await asyncio.to_thread(lambda: verifier.address)
-    log.add({"verifier": _logged(verifier.events(), "model ready")})
+    log.add({"verifier": _logged(verifier.events(), "model loaded")})
     drafter = services.drafter(MODELS / "draft", *flags)
     drafter_address = await asyncio.to_thread(lambda: drafter.address)
     log.add({"drafter": _logged(drafter.events(), "model loaded")})

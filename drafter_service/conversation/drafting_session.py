@@ -114,7 +114,7 @@ class DraftingSession:
             for sequence in self._sequences.values():
                 sequence.closed("the stream ended")
             log.info(
-                "verifier left",
+                "verifier disconnected",
                 open_sequences=len(self._sequences),
                 stale_messages=self._stale_messages,
                 failed_sequences=self._faults,
@@ -330,7 +330,7 @@ class DraftingSession:
     def _on_sequence_error(self, message: drafter_service_pb2.SequenceError) -> None:
         if self._is_stale(message.sequence_id, message.epoch, "sequence_error"):
             return
-        self._log_fault("verifier gave up a sequence", message.sequence_id, message.epoch, message.status.message)
+        self._log_fault("proposal refused", message.sequence_id, message.epoch, message.status.message)
         self._forget(message.sequence_id, message.status.message)
 
     def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
@@ -348,7 +348,7 @@ class DraftingSession:
         if epoch >= max(known, default=0):
             return False
         self._stale_messages += 1
-        log.debug("stale message", kind=kind, sequence_id=sequence_id, epoch=epoch)
+        log.debug("stale message ignored", kind=kind, sequence_id=sequence_id, epoch=epoch)
         return True
 
     # Messages to the verifier.

@@ -93,7 +93,7 @@ def load_network(
     """Loads a network. read: reads it, with weights of a type; raises ModelLoadError. Raises ModelLoadError
     and StartupError."""
     started = time.perf_counter()
-    log.info("loading", model=settings.model)
+    log.info("loading started", model=settings.model)
     _check(settings)
     set_threads(settings)
     dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
@@ -150,7 +150,7 @@ def _check(settings: DrafterSettings) -> None:
             settings.on("cpu")
         except ValueError as error:
             raise StartupError(f"{error}, where drafters that read features run only") from error
-        log.info("drafting on the CPU, since drafters that read features run there only", model=settings.model)
+        log.info("drafter placed on the CPU; drafters that read features run only there", model=settings.model)
     for name, given, allowed in (
         ("layers", settings.layers, None),
         ("target-tokenizer", settings.target_tokenizer, None),

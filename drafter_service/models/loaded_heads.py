@@ -28,7 +28,7 @@ def load_heads(settings: DrafterSettings) -> LoadedHeads:
     """Loads Medusa heads, and the tokenizer in their directory if there is one. Raises ModelLoadError."""
     started = time.perf_counter()
     directory = Path(settings.medusa_heads)
-    log.info("loading", heads=settings.medusa_heads)
+    log.info("loading started", heads=settings.medusa_heads)
     device = usable_device(settings.device)
     dtype = resolve_dtype(settings.dtype, device)
     heads = medusa_heads.load_heads(settings.medusa_heads, dtype, device)

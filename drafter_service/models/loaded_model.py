@@ -134,7 +134,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     served, in the form of ModelMemoryError for lack of memory, and the other RANK_ERRORS.
     """
     started = time.perf_counter()
-    log.info("loading", model=settings.model)
+    log.info("loading started", model=settings.model)
     warn_without_library(settings.device)
     set_threads(settings)
     model = load_part(settings, ranks)
@@ -153,7 +153,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
     if model.text_part_of is not None:
-        log.info("only the text part is served", architecture=model.architecture)
+        log.info("other modalities left out", architecture=model.architecture)
     log.info(
         "model loaded",
         model=info.model_id,

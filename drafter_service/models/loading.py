@@ -54,7 +54,12 @@ def _load(settings: DrafterSettings, ranks: RankGroup | None) -> Loaded:
         if settings.mtp:
             return load_mtp_network(settings, checkpoint)
     if settings.target is not None or settings.feature_dtype != "auto" or settings.feature_window:
-        log.warning("--target, --feature-dtype and --feature-window have no effect", model=settings.model)
+        log.warning(
+            "settings ignored",
+            settings=["--target", "--feature-dtype", "--feature-window"],
+            model=settings.model,
+            because="the model does not draft from features",
+        )
     return load_model(settings, ranks)
 
 

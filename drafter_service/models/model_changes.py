@@ -260,7 +260,7 @@ class ModelChanges:
             self._end(running, "cancelled")
             running.cancelled()
         elif fault is not None:
-            log.warning("model not changed", model=load.model, reason=str(fault))
+            log.warning("model change failed", model=load.model, reason=str(fault))
             self._end(running, "failed")
             running.failed(fault.to_status())
 
@@ -289,7 +289,7 @@ class ModelChanges:
             async with asyncio.timeout(_MOVE_SECONDS):
                 await serving.wait_empty()
         except TimeoutError:
-            log.warning("verifiers did not move to the new model in time", streams=serving.streams)
+            log.warning("move to the new model timed out", streams=serving.streams)
             serving.end_sessions()
             await serving.wait_empty()
         await serving.stop()

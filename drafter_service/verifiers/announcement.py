@@ -56,7 +56,7 @@ class Announcement:
             await self._register(_LEAVE_SECONDS, leaving=True)
         except grpc.aio.AioRpcError as error:  # the verifier will notice the missing heartbeats
             reason = f"{error.code().name}: {error.details()}"
-            log.warning("could not tell the verifier of leaving", verifier=self._verifier, reason=reason)
+            log.warning("withdrawal failed", verifier=self._verifier, reason=reason)
 
     async def _register(self, timeout_seconds: float, *, leaving: bool = False) -> float:
         """Sends one heartbeat. Returns the seconds within which the verifier expects the next."""
@@ -75,6 +75,8 @@ class Announcement:
             return
         self._state = state
         if state:
-            log.warning("not announced; trying again", verifier=self._verifier, reason=state)
+            log.warning("announcement failed; it is tried again", verifier=self._verifier, reason=state)
         else:
-            log.info("announced", verifier=self._verifier, address=self._address, name=self._name or self._address)
+            log.info(
+                "drafter announced", verifier=self._verifier, address=self._address, name=self._name or self._address
+            )

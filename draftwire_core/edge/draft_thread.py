@@ -96,7 +96,7 @@ class DraftThread:
                     for key, proposal in self._drafter.grow().proposals.items():
                         self._listeners[key](proposal)  # type: ignore[index]
         except Exception:
-            log.exception("the local drafter has failed; requests go on without it")
+            log.exception("local drafter failed; requests continue without drafts")
         finally:
             with self._changed:
                 self._ended = True
@@ -119,7 +119,7 @@ class DraftThread:
         try:
             self._drafter.open(key, spec)
         except DrafterFullError as error:
-            log.warning("a request goes on without local drafts: %s", error)
+            log.warning("local drafts disabled for a request: %s", error)
         else:
             self._listeners[key] = listener
 
@@ -129,7 +129,7 @@ class DraftThread:
         try:
             self._drafter.commit(key, committed_length, tokens)
         except OutOfSyncError as error:
-            log.warning("a request goes on without local drafts: %s", error)
+            log.warning("local drafts disabled for a request: %s", error)
             self._close(key)
 
     def _close(self, key: int) -> None:

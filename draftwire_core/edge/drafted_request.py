@@ -38,7 +38,9 @@ class DraftedRequest:
         elif kind == "verdict":
             self._follow(message.verdict)
         elif kind == "refused":
-            log.warning("the verifier refused local drafts; the request goes on without: %s", message.refused.message)
+            log.warning(
+                "local drafts refused by the verifier; the request continues without them: %s", message.refused.message
+            )
             self.close()
         return None
 
@@ -54,7 +56,7 @@ class DraftedRequest:
             self._max_length = spec.max_length
             self._key = self._drafter.thread.open(spec, self._propose)
         elif opened.max_tree_nodes:
-            log.info("the draft model cannot follow a request of %d tokens", len(opened.token_ids))
+            log.info("request not drafted: its %d tokens do not fit the draft model's context", len(opened.token_ids))
 
     def _follow(self, verdict: Verdict) -> None:
         if self._key is None:

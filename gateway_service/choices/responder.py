@@ -139,7 +139,7 @@ class Responder:
         except GatewayError as error:
             if not begun:
                 raise
-            log.warning("failed while streaming", error=type(error.__cause__ or error).__name__, status=error.status)
+            log.warning("stream failed", error=type(error.__cause__ or error).__name__, status=error.status)
             yield b"data: %s\n\n" % error.body
         else:
             if plan is not None and (texts := _with_calls(list(results.values()))):

@@ -39,7 +39,7 @@ class LeftOut:
             return
         told = sendable(list(self._names))
         response.headers[HEADER] = ", ".join(told)
-        log.info("parts of a request left out", request_id=self._request.state.request_id, parts=told)
+        log.info("request parts left out", request_id=self._request.state.request_id, parts=told)
 
 
 def sendable(names: Sequence[str]) -> list[str]:

@@ -67,6 +67,6 @@ class RequestLog:
                 self._metrics.seconds.labels(path).observe(seconds)
                 told = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
                 if path in _PROBES and status < HTTPStatus.BAD_REQUEST:  # they ask several times a minute
-                    log.debug("request", **told)
+                    log.debug("request finished", **told)
                 else:
-                    log.info("request", **told)
+                    log.info("request finished", **told)

@@ -83,7 +83,7 @@ class ServedModel:
     def _was_asked(self, asking: asyncio.Task[VerifierInfo]) -> None:
         self._asking = None
         if not asking.cancelled() and (error := asking.exception()) is not None:
-            log.warning("the verifier does not tell its model", error=str(error))
+            log.warning("cannot read the verifier's model info", error=str(error))
 
     async def names(self) -> tuple[str, ...]:
         """Returns the model's names; responses carry the first one."""

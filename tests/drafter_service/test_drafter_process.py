@@ -183,7 +183,7 @@ async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path
                 assert told in last["reason"]
                 assert "\n" not in last["reason"]
                 assert "exception" not in last
-    assert not any(line["event"] == "loading" for line in refused.log)  # the port is checked first
+    assert not any(line["event"] == "loading started" for line in refused.log)  # the port is checked first
 
 
 async def load_model(stub: Any, model: Path) -> Any:

@@ -34,7 +34,7 @@ def test_it_comes_and_takes_its_leave(client: Client, services: Services) -> Non
     service.process.send_signal(signal.SIGTERM)
     eventually(lambda: client.drafters.list() == [], "it has taken its leave")
     assert service.process.wait(PATIENCE) == 0
-    [announcing] = [event for event in service.events() if event["event"] == "announcing"]
+    [announcing] = [event for event in service.events() if event["event"] == "announcements started"]
     assert (announcing["verifiers"], announcing["because"]) == ([client.address], "of --verifier")
 
 
@@ -51,7 +51,7 @@ def test_it_announces_itself_to_each_of_its_verifiers(client: Client, services: 
         for each in (client, other):
             eventually(lambda each=each: each.drafters.list() == [], "it has taken its leave")
     assert drafter.process.wait(PATIENCE) == 0
-    refused = [event for event in drafter.events() if event["event"] == "not announced; trying again"]
+    refused = [event for event in drafter.events() if event["event"] == "announcement failed; it is tried again"]
     assert {event["verifier"] for event in refused} == {"127.0.0.1:1"}
 
 
@@ -73,9 +73,9 @@ def test_the_variable_of_the_command_line_announces_nobody(
     assert alone.address and announced.address
     eventually(lambda: the_only_one(client), "one of them has attached itself")
     assert [drafter.address for drafter in client.drafters.list()] == [announced.address]
-    [because] = [event["because"] for event in announced.events() if event["event"] == "announcing"]
+    [because] = [event["because"] for event in announced.events() if event["event"] == "announcements started"]
     assert because == "of DRAFTWIRE_ANNOUNCE_TO"
-    former = "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO"
+    former = "variable ignored"
     assert [event["level"] for event in alone.events() if event["event"] == former] == ["warning"]
     assert former not in [event["event"] for event in announced.events()]
 

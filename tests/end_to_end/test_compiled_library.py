@@ -22,13 +22,14 @@ if sys.argv.pop(1) == "absent":
 from {module} import main
 sys.exit(main())
 """
-WARNING = "no compiled library; decoding is slower"
+WARNING = "compiled library not found; decoding is slower"
 
 
 def metrics(service: ServiceProcess) -> str:
     """Returns the text of a scrape."""
     served = eventually(
-        lambda: [event["address"] for event in service.events() if event["event"] == "serving metrics"], "metrics"
+        lambda: [event["address"] for event in service.events() if event["event"] == "metrics server started"],
+        "metrics",
     )
     with urllib.request.urlopen(f"http://{served[0]}/metrics") as answer:
         return str(answer.read().decode())
@@ -36,7 +37,7 @@ def metrics(service: ServiceProcess) -> str:
 
 @pytest.mark.parametrize(
     ("module", "model", "ready"),
-    [(STEADY_VERIFIER, "target", "model ready"), ("drafter_service.process", "draft", "model loaded")],
+    [(STEADY_VERIFIER, "target", "model loaded"), ("drafter_service.process", "draft", "model loaded")],
 )
 def test_whether_the_library_is_in_use(module: str, model: str, ready: str, services: Services) -> None:
     flags = ("--model", str(MODELS / model), "--metrics-listen", "127.0.0.1:0", "--threads", "1")

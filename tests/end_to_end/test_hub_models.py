@@ -72,7 +72,7 @@ class TestAHub:
                     client.drafters.attach("local:draft?model=hf://lab/draft", name="again")
             finally:
                 service.kill()
-            fetched = [event["repository"] for event in service.events() if event["event"] == "fetching from the hub"]
+            fetched = [event["repository"] for event in service.events() if event["event"] == "hub download started"]
             assert fetched == ["lab/target", "lab/draft", "lab/draft"]
             allowing = services.verifier("target", "--allow-hub-models", program="verifier_service", hub=True)
             try:

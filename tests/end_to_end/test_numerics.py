@@ -100,7 +100,7 @@ def events(url: str) -> list[dict[str, Any]]:
 def check_forced_kernels(kernels: Kernels, services: Services, good_drafter: str) -> None:
     service = services.verifier("target", *BFLOAT16, "--kernels", kernels)
     info = told(service)
-    (ready,) = (event for event in service.events() if event["event"] == "model ready")
+    (ready,) = (event for event in service.events() if event["event"] == "model loaded")
     assert (ready["kernels"], ready["numerics"], info.bit_exact) == (kernels, info.numerics, True)
     asked = PARAMETERS | {"max_tokens": 40}
     with Client(service.address, timeout=LONG_PATIENCE) as client:
@@ -130,7 +130,7 @@ class TestOtherNumerics:
         assert lasting.fingerprint == info.fingerprint
         assert lasting.numerics != info.numerics
         assert "no compiled library" in info.numerics_description
-        (ready,) = (event for event in other.events() if event["event"] == "model ready")
+        (ready,) = (event for event in other.events() if event["event"] == "model loaded")
         assert (ready["kernels"], ready["numerics"]) == ("torch", info.numerics)
         goes_on(first, second, other, begin)
 

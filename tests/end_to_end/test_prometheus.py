@@ -98,7 +98,7 @@ class Monitored:
 
 def metrics_address(service: ServiceProcess) -> str:
     assert service.address
-    return next(str(event["address"]) for event in service.events() if event["event"] == "serving metrics")
+    return next(str(event["address"]) for event in service.events() if event["event"] == "metrics server started")
 
 
 def traffic(client: Client, gateway: ServiceProcess) -> int:

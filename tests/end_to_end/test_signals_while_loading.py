@@ -58,8 +58,8 @@ def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: Si
         service.kill()
     events = service.events()
     assert events[0]["event"] == "starting"
-    assert events[-1]["event"] == "ending before it serves" and events[-1]["reason"] == number.name
-    assert [event["repository"] for event in events if event["event"] == "fetching from the hub"] == ["lab/model"]
+    assert events[-1]["event"] == "start interrupted" and events[-1]["reason"] == number.name
+    assert [event["repository"] for event in events if event["event"] == "hub download started"] == ["lab/model"]
     assert "Traceback" not in service.log.read_text()
 
 

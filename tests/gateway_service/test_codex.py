@@ -51,5 +51,5 @@ def test_it_ends_with_an_answer(codex: Path, tmp_path: Path, services: Services)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "answer").exists()
-    [left_out] = [event["parts"] for event in gateway.events() if event["event"] == "parts of a request left out"]
+    [left_out] = [event["parts"] for event in gateway.events() if event["event"] == "request parts left out"]
     assert any(part.endswith("(web_search)") for part in left_out)

@@ -366,7 +366,7 @@ class TestThread:
         thread.commit(1, 2, [97])
         eventually(lambda: heard == [2], "the other is drafted for")
         assert thread.alive and thread.open_sequences() == 1 and drafter.open_keys == [2]
-        assert "goes on without local drafts: no room for it" in caplog.text
+        assert "local drafts disabled for a request: no room for it" in caplog.text
         thread.stop()
         assert not thread.alive
 
@@ -380,7 +380,7 @@ class TestThread:
             thread.commit(key, 2, [97])
         eventually(lambda: sorted(heard) == [1, 2, 2], "the other goes on")
         assert thread.alive and thread.open_sequences() == 1 and drafter.open_keys == [2]
-        assert caplog.text.count("goes on without local drafts: not these tokens") == 1
+        assert caplog.text.count("local drafts disabled for a request: not these tokens") == 1
         thread.stop()
 
 

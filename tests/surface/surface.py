@@ -32,24 +32,13 @@ from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSet
 from draftwire_core.adapters.vllm.settings import AdapterSettings
 from draftwire_core.engine.loading.methods import METHODS
 from gateway_service.settings import GatewaySettings
+from tests.surface.log_events import log_events
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("surface.json")
-PACKAGES = (
-    "sdk/draftwire",
-    "sdk/draftwire_tools",
-    "drafter_service",
-    "draftwire_core",
-    "draftwire_sglang",
-    "draftwire_vllm",
-    "gateway_service",
-    "verifier_service",
-)
-LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
 VLLM_CLASSES = ("draftwire_vllm.RemoteDrafter", "draftwire_vllm.worker.Worker")
 """Names that users write into vLLM's configuration."""
-_LOGS = re.compile(rf"\blog\.({'|'.join(LEVELS)})\b")
 _METRIC = re.compile(r"draftwire:[a-z_]+")
 
 
@@ -74,7 +63,7 @@ def collect() -> dict[str, Any]:
         "error reasons": dict(ErrorReason.items()),
         "drafters in the verifier": {f"local:{name}": _options(method.options) for name, method in METHODS.items()},
         "metrics": sorted(_metrics()),
-        "log events": sorted(_log_events()),
+        "log events": sorted(log_events()),
     }
 
 
@@ -133,34 +122,9 @@ def _options(options: Any) -> dict[str, Any]:
     return {each.name: each.default for each in dataclasses.fields(options)}
 
 
-def _trees_that_log() -> Iterator[ast.Module]:
-    for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
-            text = file.read_text(encoding="utf-8")
-            if _LOGS.search(text):
-                yield ast.parse(text)
-
-
 def _metrics() -> set[str]:
     """Returns the metrics of docs/metrics.md, which other tests compare with those of the services and the gateway."""
     return set(_METRIC.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
-
-
-def _log_events() -> set[str]:
-    """Returns the constant events that are logged through a module's `log`."""
-    return {
-        node.args[0].value
-        for tree in _trees_that_log()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in LEVELS
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "log"
-        and node.args
-        and isinstance(node.args[0], ast.Constant)
-        and isinstance(node.args[0].value, str)
-    }
 
 
 def as_json(value: Any) -> Any:

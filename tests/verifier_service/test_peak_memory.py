@@ -32,10 +32,10 @@ def test_the_peak_of_a_verifier() -> None:
         lines = []
         for line in verifier.stdout:
             lines.append(line)
-            if "model ready" in line:
+            if "model loaded" in line:
                 break
         verifier.kill()
     ready = json.loads(lines[-1])
-    assert ready["event"] == "model ready", "".join(lines)
+    assert ready["event"] == "model loaded", "".join(lines)
     weights = ready["parameters"] * 4.5 / 8 / 1e6
     assert ready["peak_megabytes"] <= 1.15 * weights + ready["kv_megabytes"] + _OWN, ready

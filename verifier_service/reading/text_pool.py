@@ -179,7 +179,7 @@ class TextPool:
             self._on_read(job.size)
         error = ended.exception()
         if job.result.cancelled():
-            log.debug("a text was read for nobody", bytes=job.size, error=repr(error) if error else None)
+            log.debug("caller left before its text was read", bytes=job.size, error=repr(error) if error else None)
         elif error is not None:
             job.result.set_exception(error)
         else:

@@ -29,7 +29,7 @@ class Faults(Counter[str]):
         name = type(error).__name__
         self[name] += 1
         if self[name] == 1:
-            log.error("drafting failed; the host engine goes on plainly", fault=name, exc_info=error)
+            log.error("drafting failed; the host engine continues without drafts", fault=name, exc_info=error)
 
 
 class AdapterCollector(Collector):

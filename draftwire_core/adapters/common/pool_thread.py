@@ -135,7 +135,7 @@ class PoolThread:
             self._failure = error
         except Exception as error:
             self._failure = error
-            log.exception("the pool of drafters failed; the host engine goes on without")
+            log.exception("drafter pool failed; the host engine continues without drafts")
         finally:
             self._ready.set()
 

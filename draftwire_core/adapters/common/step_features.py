@@ -121,7 +121,7 @@ class StepFeatures(FeatureIntake):
                 self._maps = {**self._maps, kind: mapping}
         size = feature_bytes(shape.width, features.dtype)
         self._readers[source] = _Reader(kind, features.dtype, size, features.window)
-        log.info("makes features", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
+        log.info("features enabled", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
 
     def sent(self, source: str, count: int | None = None) -> None:
         """Lets more features of a drafter be taken."""

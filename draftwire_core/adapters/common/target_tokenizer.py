@@ -17,6 +17,6 @@ def fingerprint_of(tokenizer: Any, name: str) -> str:
     Empty for one without a `tokenizer.json`, and then drafters are assumed to match.
     """
     if not tokenizer.is_fast:
-        log.warning("tokenizer cannot be compared with those of drafters", tokenizer=name)
+        log.warning("tokenizer comparison skipped", tokenizer=name)
         return ""
     return tokenizer_fingerprint(json.loads(tokenizer.backend_tokenizer.to_str()))

@@ -39,7 +39,7 @@ def complete(server_args: Any) -> None:
         raise ValueError("--speculative-num-draft-tokens: at least 2, as the first row is the last committed token")
     why = _why_chains(server_args)
     if why:
-        log.info("chains are verified instead of trees", because=why)
+        log.info("token trees disabled", because=why)
     # SGLang's kernels ask these whether the rows of a request are a chain; the number itself is not used further.
     server_args.speculative_eagle_topk = 1 if why else 2
     server_args.speculative_num_steps = rows - 1 if why else max(1, rows // 2)

@@ -52,7 +52,7 @@ class RemoteDraftWorker(NGRAMWorker):  # type: ignore[misc]
         configure_logs(self._settings.log_format, self._settings.log_level, names=_LOGGERS)
         problem = unknown_version(__version__)
         if problem is not None:
-            log.warning("unknown version of SGLang", problem=problem)
+            log.warning("SGLang version not tested", problem=problem)
         target = self.target_worker
         info = target_info(target.model_config, getattr(target, "tokenizer", None), str(self.device))
         trees = int(get_spec().speculative_eagle_topk) > 1

@@ -49,10 +49,10 @@ class PoolFront:
         Raises WrongRunnerError for a runner that would never call the adapter.
         """
         name, why = runner_and_reason(runner)
-        log.info("vLLM's model runner", vllm=version, runner=name, because=why)
+        log.info("model runner chosen", vllm=version, runner=name, because=why)
         problem = unknown_version(version)
         if problem is not None:
-            log.warning("unknown version of vLLM", problem=problem)
+            log.warning("vLLM version not tested", problem=problem)
 
     @property
     def address(self) -> str:

@@ -32,7 +32,7 @@ def register() -> None:
 
     problem = unknown_version(__version__)
     if problem is not None:
-        log.warning("draftwire's speculator is not registered with vLLM's runner V2", problem=problem)
+        log.warning("speculator not registered with vLLM's model runner V2", problem=problem)
         return
     # Only now: another version may not have these, and vLLM would not start.
     from vllm.config import VllmConfig

@@ -53,7 +53,7 @@ def runner_and_reason(
             return "V1", f"{_VARIABLE}={forced}"
         if has_v2:
             return "V1", "vLLM's runner V2 does not support this platform or configuration, as vLLM's log says"
-        return "V1", "draftwire's speculator is not registered with vLLM's runner V2"
+        return "V1", "speculator not registered with vLLM's model runner V2"
     if has_v2 and hasattr(runner, "speculator"):
         return "V2", f"{_VARIABLE}={forced}" if forced is not None else "draftwire's speculator is registered with it"
     why = f"{_VARIABLE}={forced} asks for it" if forced is not None else "of its configuration"

@@ -99,7 +99,7 @@ def _fetch(
         if found is None:
             raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) {absence()}")
         return found
-    log.info("fetching from the hub", extra={"repository": wanted, "hub": constants.ENDPOINT})
+    log.info("hub download started", extra={"repository": wanted, "hub": constants.ENDPOINT})
     if not sys.stderr.isatty():  # progress bars would fill a log
         disable_progress_bars()
     try:
@@ -109,7 +109,7 @@ def _fetch(
         if found is None:
             incomplete = f"; the hub's cache ({constants.HF_HUB_CACHE}) {absence()}" if lacking() else ""
             raise HubError(f"{error}{incomplete}") from error
-        log.warning("taking the copy in the hub's cache", extra={"repository": wanted, "reason": str(error)})
+        log.warning("cached copy used", extra={"repository": wanted, "reason": str(error)})
         return found
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.

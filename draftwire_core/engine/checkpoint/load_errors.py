@@ -55,5 +55,5 @@ def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
         if lacks_memory(error):
             raise ModelMemoryError(f"{what}: {reason_of(error)}") from error
         if not isinstance(error, _PLAIN) and _INVALID.match(str(error)) is None:
-            log.warning("%s: unexpected error while it is loaded", what, exc_info=error)
+            log.warning("%s not loaded: unexpected error", what, exc_info=error)
         raise ModelLoadError(f"{what}: {reason_of(error)}") from error

@@ -38,4 +38,6 @@ def faster(device: str, weight_type: str) -> str:
 def warn_without_library(device: str) -> None:
     """Logs a warning if a model on this device would use the compiled library but it was not built."""
     if device == "cpu" and not is_built():
-        log.warning("no compiled library; decoding is slower", extra={"expected": LIBRARY.name, "remedy": _LIBRARY})
+        log.warning(
+            "compiled library not found; decoding is slower", extra={"expected": LIBRARY.name, "remedy": _LIBRARY}
+        )

@@ -82,7 +82,7 @@ class GrammarTrial:
             except (EOFError, OSError) as error:
                 seconds = time.monotonic() - started
                 log.warning(
-                    "a form of output ended its trial",
+                    "grammar compilation aborted",
                     extra={
                         "kind": grammar.kind.value,
                         "bytes": len(grammar.text.encode()),
@@ -107,7 +107,7 @@ class GrammarTrial:
                     socket.send_fds(self._control, [b"?"], [answer.fileno()])
                     return
                 except OSError:  # killed from outside
-                    log.warning("the process that tries forms of output has ended: another one starts")
+                    log.warning("grammar process restarted")
                     self._stop()
             self._control = self._start()
             socket.send_fds(self._control, [b"?"], [answer.fileno()])

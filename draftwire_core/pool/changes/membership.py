@@ -233,7 +233,7 @@ class Membership:
         drafter = self._roster.get(name)
         if drafter is None:
             return
-        log.warning("heartbeat stayed out", drafter=name)
+        log.warning("heartbeat missed", drafter=name)
         if drafter.given:
             drafter.announced, drafter.announcer = False, None
             self._watch.notify()

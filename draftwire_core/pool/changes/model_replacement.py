@@ -56,7 +56,7 @@ class ModelReplacements:
             if self._roster.get(name) is drafter and drafter.ready:
                 await self._operations.run(replacement_of(name), [name], lambda: self._replace(drafter))
         except ServiceError as error:
-            log.warning("new model not taken", drafter=name, address=drafter.address, reason=error.message)
+            log.warning("new model refused", drafter=name, address=drafter.address, reason=error.message)
             drafter.show_error(error)
         finally:
             self._following.discard(drafter)

@@ -150,4 +150,4 @@ class PoolChanges:
                 lambda: self._withdraw(rollout, f"significantly worse: {rollout.verdict()}"),
             )
         except ServiceError:
-            log.debug("withdrawal put off", drafter=rollout.new.name)
+            log.debug("withdrawal deferred", drafter=rollout.new.name)

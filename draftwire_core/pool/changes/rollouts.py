@@ -191,7 +191,7 @@ class Rollouts:
         if rollout is None:
             rollout = DrafterRollout(old.name, new.name, share)
             self._running.append(rollout)
-            log.info("roll-out started", old=old.name, new=new.name, share=share)
+            log.info("rollout started", old=old.name, new=new.name, share=share)
         on_old, on_new = self._movable(old, new), self._movable(new, old)
         moving = rollout.set_share(share, len(on_old), len(on_new))
         if moving > 0:
@@ -216,7 +216,7 @@ class Rollouts:
             self._running.remove(rollout)
             self._ended.appendleft(rollout)
             rollout.end(state, reason)
-            log.info("roll-out ended", new=rollout.new.name, state=RolloutState.Name(state), reason=reason)
+            log.info("rollout ended", new=rollout.new.name, state=RolloutState.Name(state), reason=reason)
 
     def removed(self, name: str) -> None:
         """Ends the rollout of a drafter that has left the pool."""

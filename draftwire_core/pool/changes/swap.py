@@ -47,7 +47,7 @@ async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, 
         return Move.OVER
     if not opened.done():
         log.warning(
-            "drafter did not catch up in time",
+            "catch-up timed out",
             drafter=new.name,
             sequence_id=sequence_id,
             request_id=drafted.request.order.request_id,

@@ -65,7 +65,7 @@ async def _explained(
     """Rewrites the error that ended a stream for readers of the list of drafters."""
     if error.reason_name is not None:
         return error  # the drafter's own error
-    log.debug("a stream ended", address=address, reason=shown(str(error)))
+    log.debug("stream ended", address=address, reason=shown(str(error)))
     message: str | None = None
     if error.code is grpc.StatusCode.UNAVAILABLE:
         message = connection_words(error.status.message, address, encrypted=channels.encrypted)

@@ -288,7 +288,7 @@ class DrafterConversation:
         elif kind == "hello":
             raise draft_messages.handshake_fault("a second handshake came")
         else:  # an unknown kind of message, from a newer drafter
-            log.debug("message passed over", drafter=self._drafter.name, kind=kind)
+            log.debug("unknown message ignored", drafter=self._drafter.name, kind=kind)
 
     def _take_proposals(self, batch: ProposalBatch) -> None:
         stats, proposals = self._drafter.stats, []
@@ -353,7 +353,7 @@ class DrafterConversation:
         broken = StreamBroken(error.status)
         reason = broken.reason_name
         log.warning(
-            "drafter dropped a sequence",
+            "sequence failed",
             drafter=self._drafter.name,
             sequence_id=error.sequence_id,
             request_id=opening.request_id,

@@ -231,7 +231,7 @@ class ServiceDrafter(PooledDrafter):
     async def _converse(self, stream: DraftCall, peer: PeerInfo, backoff: Backoff) -> None:
         known, self.peer = self.peer, peer
         if known is not None and (known.model != peer.model or known.features != peer.features):
-            log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
+            log.info("drafter model changed", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
             self._sink.forget(old_source)
             self._events.drafter_renewed(self)
@@ -249,7 +249,7 @@ class ServiceDrafter(PooledDrafter):
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         if not self.contact.done():
             self.contact.set_result(None)
-        log.info("drafter ready", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
+        log.info("drafter connected", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
         self._events.drafter_ready(self)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -284,7 +284,7 @@ class ServiceDrafter(PooledDrafter):
             self._lost = DrafterState.DRAFTER_STATE_INCOMPATIBLE
             reason = printable(str(error))
             if reason != self._refusal:  # it may be ready in between, or suspended
-                log.warning("drafter incompatible", drafter=self.name, address=self.address, reason=reason)
+                log.warning("handshake refused", drafter=self.name, address=self.address, reason=reason)
             self._refusal = reason
         elif self._state not in _OUT:
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))

@@ -55,7 +55,7 @@ class MetricsServer:
             self._server = await asyncio.start_server(self._accept, self._listen.host, self._listen.port)
         except OSError as error:
             raise StartupError(f"cannot serve metrics on {self._listen}: {error.strerror or error}") from error
-        log.info("serving metrics", address=self.address)
+        log.info("metrics server started", address=self.address)
 
     async def stop(self) -> None:
         """Closes the port and every connection."""
@@ -105,8 +105,8 @@ class MetricsServer:
         try:
             return await self._exposition()
         except Exception:
-            log.exception("metrics could not be collected")
-            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics could not be collected")
+            log.exception("metrics collection failed")
+            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "metrics collection failed")
 
     async def _exposition(self) -> tuple[HTTPStatus, str, bytes]:
         # Never OpenMetrics, although Prometheus prefers it: its exporter replaces the colons in names by underscores.

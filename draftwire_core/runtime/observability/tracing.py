@@ -71,7 +71,7 @@ async def running_tracing(settings: ServiceSettings, service_name: str) -> Async
         export = TraceExport(settings.trace_endpoint, settings.trace_sample_ratio, service_name)
     except TracingUnavailable as error:
         raise StartupError(f"--trace-endpoint: {error}") from error
-    log.info("tracing", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
+    log.info("tracing enabled", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
     try:
         yield ExportedTracing(export.tracer)
     finally:

@@ -33,7 +33,7 @@ def run_follower(follow: Callable[[Callable[[], None]], None], settings: RankSet
     try:
         follow(_leave_signals_to_rank_0)
     except StartupError as error:
-        log.info("rank ends", reason=str(error))  # rank 0 logs the cause
+        log.info("rank ended", reason=str(error))  # rank 0 logs the cause
     except Exception:
         log.exception("rank failed")
     else:

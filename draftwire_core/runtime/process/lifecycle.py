@@ -100,7 +100,7 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
             else:
                 log.exception("service failed")
     if shutdown.left_behind:
-        log.info("leaving work undone", threads=[thread.name for thread in shutdown.left_behind])
+        log.info("shut down with work unfinished", threads=[thread.name for thread in shutdown.left_behind])
     if shutdown.left_behind or shutdown.failure is not None:
         logging.shutdown()
         os._exit(status)
@@ -114,7 +114,7 @@ def log_start(settings: ProcessSettings, **about: str) -> None:
     """
     log.info("starting", **about, build=f"draftwire {__version__}", settings=settings.given)
     for name, meant in unknown_variables(os.environ):
-        log.warning("unknown variable; it has no effect", variable=name, did_you_mean=meant)
+        log.warning("unknown variable ignored", variable=name, did_you_mean=meant)
 
 
 async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]], shutdown: Shutdown) -> int:
@@ -124,10 +124,10 @@ async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]], shutdown:
     def on_signal(number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
         if received or shutdown.requested:
-            log.warning("leaving at once", signal=name)
+            log.warning("shutdown forced", signal=name)
             _end_at_once(shutdown, 128 + number)
         if not shutdown.serving:
-            log.info("ending before it serves", reason=name)
+            log.info("start interrupted", reason=name)
             _end_at_once(shutdown, 0 if shutdown.failure is None else 1)
         received.append(name)
         loop.call_soon_threadsafe(shutdown.request, name)

@@ -110,7 +110,10 @@ class ServiceServer:
         await self.set_serving(serving)
         log.info("listening", address=self.address, tls=self._tls is not None)
         if self._open_to_all:
-            log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
+            log.warning(
+                "no authentication: anyone who can reach this port has full access "
+                "(set --accepted-tokens or --tls-client-ca)"
+            )
 
     async def _open(self) -> None:
         """Binds the port. Raises StartupError."""

@@ -53,7 +53,7 @@ class ArgumentChecks:
         texts: the answers, each as a whole. tools: names of the tools whose calls are checked.
         """
         if self._waiting >= _MOST_WAITING:
-            log.info("arguments of calls not checked", request_id=request_id, reason="too many checks wait")
+            log.info("tool call arguments not checked", request_id=request_id, reason="too many checks wait")
             return []
         self._waiting += 1
         try:
@@ -62,7 +62,7 @@ class ArgumentChecks:
         finally:
             self._waiting -= 1
         if found:
-            log.info("arguments of calls violate schemas", request_id=request_id, parts=found)
+            log.info("schema violations found", request_id=request_id, parts=found)
         return found
 
     def begin(self, request_id: str, plan: AnswerPlan, texts: Sequence[str], tools: Collection[str]) -> None:
@@ -89,7 +89,7 @@ class ArgumentChecks:
             if place:
                 found.append(f"{call.name}({place})")
             if reason:
-                log.info("arguments of calls not checked", request_id=request_id, tool=call.name, reason=reason)
+                log.info("tool call arguments not checked", request_id=request_id, tool=call.name, reason=reason)
         return found
 
     async def _of_call(self, tool: Tool, call: Call) -> tuple[str, str]:

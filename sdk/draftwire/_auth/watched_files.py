@@ -54,9 +54,9 @@ class WatchedFiles(Generic[ValueT]):
         try:
             self._value = self._read()
         except (OSError, ValueError) as error:
-            log.warning("%s cannot be used as it is now, what it held before stays in use: %s", names, error)
+            log.warning("%s not reloaded; its last valid content stays in use: %s", names, error)
         else:
-            log.info("%s was read anew", names)
+            log.info("%s reloaded", names)
 
     def _look(self) -> _Stamp:
         return tuple(_stamp_of(path) for path in self._paths)

@@ -98,7 +98,13 @@ def explain(error: DraftwireError, method: Method[Any, Any], address: str, *, en
         address: the address called.
         encrypted: whether the call used TLS.
     """
-    log.debug("%s at %s: %s: %s", method.path, address, error.code.name, shortened(error.details, _LONGEST_MESSAGE))
+    log.debug(
+        "call failed: %s at %s: %s: %s",
+        method.path,
+        address,
+        error.code.name,
+        shortened(error.details, _LONGEST_MESSAGE),
+    )
     name_parameters(error, method.path)
     error.message = shortened(
         describe_connection(error, address, encrypted=encrypted) or error.message, _LONGEST_MESSAGE

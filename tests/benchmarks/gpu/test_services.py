@@ -24,7 +24,7 @@ def test_both_services_run_and_agree() -> None:
     )
     assert done.returncode == 0, done.stderr
     figures = {line["figure"]: line["value"] for line in map(json.loads, done.stdout.splitlines())}
-    assert figures["verifier"]["event"] == "model ready" and figures["drafter"]["event"] == "model loaded"
+    assert figures["verifier"]["event"] == "model loaded" and figures["drafter"]["event"] == "model loaded"
     assert figures["outputs that are the plain ones"] == "1 of 1"
     for when in ("before swaps", "after 1 swaps", "after 2 swaps"):
         assert figures[f"memory {when}, MiB"] > 50

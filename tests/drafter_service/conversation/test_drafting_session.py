@@ -98,7 +98,7 @@ class TestHandshake:
                 async with in_process_call(lambda stream: drafter.servicer.converse(stream, "them")) as stream:
                     await stream.write(Request(hello=model_info_pb2.PeerInfo(protocol_revision=1, model=theirs)))
                     await broken(stream)
-        (told,) = (each for each in logs if each["event"] == "verifier refused")
+        (told,) = (each for each in logs if each["event"] == "handshake refused")
         assert told["verifier"] == "them"
         assert "--target-tokenizer" in told["reason"]
 

@@ -57,7 +57,7 @@ async def test_heartbeats_come_within_the_interval_and_are_logged_once() -> None
         await cancelled(task)
     assert asyncio.get_running_loop().time() - started >= 3 * 0.1 / 2
     assert {(each.address, each.name, each.leaving) for each in pool.requests} == {("drafter:1", "quick", False)}
-    assert [line["event"] for line in logs] == ["announced"]
+    assert [line["event"] for line in logs] == ["drafter announced"]
 
 
 async def test_an_unreachable_verifier_is_tried_again_and_changes_are_logged() -> None:
@@ -70,7 +70,7 @@ async def test_an_unreachable_verifier_is_tried_again_and_changes_are_logged() -
         seen = len(pool.requests)
         await pool.until(lambda: len(pool.requests) >= seen + 2)
         await cancelled(task)
-    assert [line["event"] for line in logs] == ["not announced; trying again", "announced"]
+    assert [line["event"] for line in logs] == ["announcement failed; it is tried again", "drafter announced"]
     assert "UNAVAILABLE" in logs[0]["reason"]
 
 
@@ -81,4 +81,4 @@ async def test_leaving_says_so_and_survives_a_lost_verifier() -> None:
     pool.failure = grpc.StatusCode.UNAVAILABLE
     with capture_logs() as logs:
         await announcement(pool).leave()
-    assert logs[0]["event"] == "could not tell the verifier of leaving"
+    assert logs[0]["event"] == "withdrawal failed"

@@ -37,7 +37,7 @@ async def test_what_of_a_tool_is_not_enforced(http: httpx.AsyncClient, path: str
         response = await http.post(f"/v1/{path}", json=body)
     assert response.status_code == 200
     assert response.headers[HEADER] == f"unheard_of, {PLACE}"
-    assert [each["parts"] for each in logs if each["event"] == "parts of a request left out"] == [["unheard_of", PLACE]]
+    assert [each["parts"] for each in logs if each["event"] == "request parts left out"] == [["unheard_of", PLACE]]
 
 
 @pytest.mark.parametrize("path", ASKED)
@@ -62,7 +62,7 @@ async def test_the_header_is_bounded(http: httpx.AsyncClient, fake: ScriptedVeri
 async def test_a_call_that_violates_its_schema_is_said_and_kept(
     http: httpx.AsyncClient, fake: ScriptedVerifier, path: str
 ) -> None:
-    violated = "arguments of calls violate schemas"
+    violated = "schema violations found"
     body = ASKED[path] | {"tool_choice": "required"}
     with capture_logs() as logs:
         response = await http.post(f"/v1/{path}", json=body)

@@ -15,7 +15,7 @@ from draftwire_core.engine.model.model_facts import dtype_name
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
 
-PLAIN = "no GPU kernels for this model: plain passes, slower, rows not batch-invariant to the bit"
+PLAIN = "GPU kernels not available for this model; passes are plain, slower, and not batch-invariant to the bit"
 
 log = logging.getLogger(__name__)
 

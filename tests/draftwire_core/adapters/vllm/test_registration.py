@@ -46,7 +46,7 @@ def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, capsy
     configure_logs("json", "info", names=("draftwire_core",))
     registration.register()
     said = capsys.readouterr()
-    assert "draftwire's speculator is not registered with vLLM's runner V2" in said.out + said.err
+    assert "speculator not registered with vLLM's model runner V2" in said.out + said.err
     assert "vLLM 0.99.0 is unknown to draftwire_vllm" in said.out + said.err
 
 

@@ -21,7 +21,7 @@ def test_other_versions_are_warned_of(version: str) -> None:
 
 def test_runner_v1() -> None:
     runner = SimpleNamespace(drafter=object())
-    without = "draftwire's speculator is not registered with vLLM's runner V2"
+    without = "speculator not registered with vLLM's model runner V2"
     assert runner_and_reason(runner, {}, has_v2=False) == ("V1", without)
     assert runner_and_reason(runner, {}) == ("V1", without)  # there is no vLLM here
     name, why = runner_and_reason(runner, {}, has_v2=True)

@@ -122,7 +122,7 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(repositories: Path, home: 
     assert found.returncode == 0, found.stderr
     name, directory, from_hub = found.stdout.split()
     assert (name, Path(directory).name, from_hub) == ("lab/draft", COMMIT, "True")
-    assert found.stderr.count("INFO fetching from the hub") == 1
+    assert found.stderr.count("INFO hub download started") == 1
     names = {"config.json", "tokenizer.json", "model.safetensors"}
     assert {file.name for file in Path(directory).iterdir()} >= names
     for file in names:
@@ -130,7 +130,7 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(repositories: Path, home: 
     # If the hub is unreachable or disabled, the cached copy is used.
     away = find("lab/draft", home, HF_ENDPOINT=hub.url)
     assert away.stdout == found.stdout, away.stderr
-    assert away.stderr.count("WARNING taking the copy in the hub's cache") == 1
+    assert away.stderr.count("WARNING cached copy used") == 1
     assert "Retry" not in away.stderr
     offline = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
@@ -200,9 +200,9 @@ def test_only_the_gguf_file_that_is_named_is_fetched(repositories: Path, gguf_re
     assert (name, Path(path).name, from_hub) == ("lab/blocks/a-Q8_0.gguf", "a-Q8_0.gguf", "True")
     assert Path(path).read_bytes() == (gguf_repository / "a-Q8_0.gguf").read_bytes()
     assert fetched_files(hub) == {"a-Q8_0.gguf"}
-    assert found.stderr.count("INFO fetching from the hub") == 1
+    assert found.stderr.count("INFO hub download started") == 1
     away = find(source, home, HF_ENDPOINT=hub.url)
-    assert away.stdout == found.stdout and "WARNING taking the copy in the hub's cache" in away.stderr
+    assert away.stdout == found.stdout and "WARNING cached copy used" in away.stderr
     offline = find(source, home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
     other = find("lab/blocks/other.gguf", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")

@@ -104,8 +104,8 @@ class TestHandshake:
         with capture_logs() as logs:
             verifier.pool.membership.add("bad:1")
             await verifier.until(lambda: attempts > 4)
-        assert sum(each["event"] == "drafter ready" for each in logs) > 2
-        assert sum(each["event"] == "drafter incompatible" for each in logs) == 1
+        assert sum(each["event"] == "drafter connected" for each in logs) > 2
+        assert sum(each["event"] == "handshake refused" for each in logs) == 1
 
     async def test_another_protocol_revision(self, verifier: InProcessVerifier) -> None:
         greeting = hello(protocol_revision=9, min_protocol_revision=8)

@@ -127,7 +127,7 @@ async def test_a_second_signal_leaves_at_once() -> None:
         await service.event("shutting down")
         service.process.send_signal(signal.SIGINT)
         assert await service.finish() == 128 + signal.SIGINT
-    assert "leaving at once" in service.events()
+    assert "shutdown forced" in service.events()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -140,7 +140,7 @@ async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: sign
         assert await service.finish() == 0
     assert [(record["event"], record.get("reason")) for record in service.log] == [
         ("starting", None),
-        ("ending before it serves", number.name),
+        ("start interrupted", number.name),
     ]
     if mode == "loading":
         pid = int(line)
@@ -158,7 +158,7 @@ async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing
     starting, unknown, _ = service.log
     assert (starting["event"], starting["build"]) == ("starting", f"draftwire {__version__}")
     assert starting["settings"] == {"listen": "127.0.0.1:0", "log_format": "json", "max_connections": 8}
-    assert (unknown["level"], unknown["event"]) == ("warning", "unknown variable; it has no effect")
+    assert (unknown["level"], unknown["event"]) == ("warning", "unknown variable ignored")
     assert (unknown["variable"], unknown["did_you_mean"]) == ("DRAFTWIRE_MAX_CONECTIONS", "DRAFTWIRE_MAX_CONNECTIONS")
 
 

@@ -54,7 +54,7 @@ async def test_what_calls_violate_is_named(checks: Checks) -> None:
     with capture_logs() as logs:
         found = await checks.violations("one", plan(mail=MAIL), [text, call("mail", "{oh}")], {"mail"})
     assert found == ["mail(properties.to.pattern)", "mail(properties.kind.not)", "mail((not JSON))"]
-    assert [each["parts"] for each in logs if each["event"] == "arguments of calls violate schemas"] == [found]
+    assert [each["parts"] for each in logs if each["event"] == "schema violations found"] == [found]
 
 
 async def test_calls_of_other_tools_are_not_checked(checks: Checks) -> None:
@@ -71,7 +71,7 @@ async def test_a_hostile_schema_is_given_up(checks: Checks, name: str, monkeypat
     text = call("mail", '{"to": "%s"}' % ("a" * 5000))
     with capture_logs() as logs:
         assert await checks.violations("one", plan(mail=schema), [text], {"mail"}) == []
-    assert [each["reason"] for each in logs if each["event"] == "arguments of calls not checked"] == [reason]
+    assert [each["reason"] for each in logs if each["event"] == "tool call arguments not checked"] == [reason]
     monkeypatch.setattr(argument_checks, "SECONDS", 20.0)
     found = await checks.violations("two", plan(mail=MAIL), [call("mail", '{"to": "x"}')], {"mail"})
     assert found == ["mail(properties.to.pattern)"], "the next check is none the worse for it"
