@@ -263,7 +263,7 @@ class ChatWriter:
         return self._plan.call_id(f"{self._head.id} {index}", number)
 
     def _prompt(self, prompt: PromptReport | None) -> dict[str, Any]:
-        if prompt is None or self._request.prompt_logprobs is None:
+        if prompt is None or "prompt_logprobs" not in self._request.given:
             return {}
         return {"prompt_logprobs": prompt_logprobs(prompt)}
 

@@ -141,7 +141,7 @@ class CompletionWriter:
         return with_prompt(prompt, logprobs or completion_logprobs((), (), 0))
 
     def _prompt_logprobs(self, prompt: PromptReport) -> dict[str, PromptLogprobs]:
-        return {} if self._request.prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs(prompt)}
+        return {} if "prompt_logprobs" not in self._request.given else {"prompt_logprobs": prompt_logprobs(prompt)}
 
     def _response(self, choices: list[CompletionChoice], **more: Any) -> CompletionResponse:
         head = self._head

@@ -15,8 +15,8 @@ from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.alternatives import one_of
 from gateway_service.openai.fields.bounds import Strings, members_at_most
 from gateway_service.openai.fields.content import text_of
-from gateway_service.openai.fields.token_ids import TokenIds
-from gateway_service.openai.fields.whole_numbers import Count, TokenLimit, Whole
+from gateway_service.openai.fields.declared import OptionFields
+from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole
 from gateway_service.openai.other_fields import check_others, left_out
 from gateway_service.openai.output_form import FormFields
 from gateway_service.openai.speculation_options import PredictedOutput, SpeculationOptions
@@ -43,8 +43,9 @@ class StreamOptions(BaseModel):
     """Rejected unless it is false: chunks before the last one have no usage."""
 
 
-class GenerationRequest(FormFields):
-    """A generation request. Fields that it does not declare are refused if they would change the output; see
+class GenerationRequest(FormFields, OptionFields):
+    """A generation request: the options that it passes on to the SDK unchanged (`OptionFields`), and those that OpenAI
+    or other servers spell otherwise. Fields that it does not have are refused if they would change the output; see
     `gateway_service.openai.other_fields`."""
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
@@ -58,10 +59,6 @@ class GenerationRequest(FormFields):
     """Name of the model; by default the served one."""
     max_tokens: TokenLimit | None = None
     """Most tokens to generate; -1 stands for the end of the context."""
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    """Softmax temperature; default 1. 0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Keep the smallest set of most likely tokens whose probability reaches this."""
     n: Annotated[int, Field(ge=1, le=_MOST_CHOICES), Whole] | None = None
     """Choices for each prompt. The choice with index i has the seed `seed` + i."""
     stream: bool | None = None
@@ -75,40 +72,14 @@ class GenerationRequest(FormFields):
     negative one for 2**64 plus itself."""
     logit_bias: Annotated[dict[str, float], members_at_most(_MOST_BIASES)] | None = None
     """Added to the logits of tokens, by token id."""
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Subtracted from the logits of tokens that are in the output."""
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Subtracted from the logits of tokens in the output, once per occurrence."""
     prediction: PredictedOutput | None = None
     """The expected output, to draft from."""
     top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END), Whole] | None = None
     """Keep the k most likely tokens; 0 and -1 keep all."""
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Keep tokens with at least this times the probability of the most likely one."""
-    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Locally typical sampling."""
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
-    """Divides the positive logits, and multiplies the negative ones, of tokens in the prompt or the output."""
-    min_tokens: Count | None = None
-    """Fewest tokens to generate."""
-    ignore_eos: bool | None = None
-    """Continue past end-of-sequence tokens."""
-    stop_token_ids: TokenIds | None = None
-    """The output ends with the first of these tokens."""
-    bad_words: Strings | None = None
-    """Words that must not appear in the output."""
-    allowed_token_ids: TokenIds | None = None
-    """The only tokens that the output may contain."""
-    banned_token_ids: TokenIds | None = None
-    """Tokens that the output must not contain."""
     skip_special_tokens: bool | None = None
     """false keeps special tokens in the text, by their names, except one that ends the output; default true."""
     include_stop_str_in_output: bool | None = None
     """Keep in the text the stop string or token that ended it."""
-    prompt_logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
-    """Report the log-probabilities of the prompt's tokens, and of this many of the likeliest."""
-    max_time: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which the output ends with the tokens so far."""
     speculation: SpeculationOptions | None = None
     """Options of speculation."""
 
@@ -168,27 +139,13 @@ class GenerationRequest(FormFields):
         """
         prediction = None if self.prediction is None else text_of(self.prediction.content)
         options: GenerateOptions = {
+            **self.given,
             "max_tokens": max_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
             "top_k": self.top_k if self.top_k and self.top_k > 0 else None,
-            "min_p": self.min_p,
-            "typical_p": self.typical_p,
-            "repetition_penalty": self.repetition_penalty,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
             "logit_bias": self._bias(),
-            "allowed_token_ids": self.allowed_token_ids,
-            "banned_token_ids": self.banned_token_ids,
-            "bad_words": self.bad_words,
-            "min_tokens": self.min_tokens,
-            "ignore_eos": bool(self.ignore_eos),
             "stop": self.stop,
-            "stop_token_ids": self.stop_token_ids,
             "special_tokens": self.skip_special_tokens is False,
             "include_stop": bool(self.include_stop_str_in_output),
-            "max_time": self.max_time,
-            "prompt_logprobs": self.prompt_logprobs,
             "timeout": seconds,
             "speculation": (self.speculation or SpeculationOptions()).to_sdk(prediction),
         }

@@ -57,8 +57,8 @@ def stop_reason(request: GenerationRequest, result: Generation) -> str | int | N
     """Returns what ended a choice: the stop string, the token of stop_token_ids, or "max_time"."""
     if result.finish_reason == "deadline":
         return "max_time"
-    asked = result.stop_token_id in (request.stop_token_ids or ())
-    return result.stop_token_id if asked else result.stop
+    asked = list(request.given.get("stop_token_ids") or ())
+    return result.stop_token_id if result.stop_token_id in asked else result.stop
 
 
 def sources(request: GenerationRequest, chunk: Chunk | None) -> SourceReport | None:

@@ -141,8 +141,8 @@ class ResponsesWriter:
             max_output_tokens=asked.max_output_tokens,
             output=[dict(item) for item in self._items.items],
             parallel_tool_calls=asked.parallel_tool_calls is not False,
-            temperature=1.0 if asked.temperature is None else asked.temperature,
-            top_p=1.0 if asked.top_p is None else asked.top_p,
+            temperature=_or_one(asked.given.get("temperature")),
+            top_p=_or_one(asked.given.get("top_p")),
             tool_choice=asked.tool_choice if isinstance(asked.tool_choice, BaseModel) else asked.tool_choice or "auto",
             tools=[tool.model_dump() for tool in asked.functions.values()],
             store=False,
@@ -152,3 +152,7 @@ class ResponsesWriter:
     def _event(self, name: str, /, **fields: Any) -> ResponseEvent:
         number, self._number = self._number, self._number + 1
         return ResponseEvent(type=name, sequence_number=number, **fields)
+
+
+def _or_one(number: float | None) -> float:
+    return 1.0 if number is None else number

@@ -39,7 +39,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     most, sent = asked.most_tokens, asked.max_tokens is not None
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=sent)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo), "suffix": asked.suffix or None} | asked.form()
-    if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
+    if asked.echo and asked.logprobs is not None and "prompt_logprobs" not in asked.given:
         options |= {"prompt_logprobs": asked.logprobs}
     orders = [
         Order(

@@ -24,8 +24,6 @@ from draftwire._messages.tokenization import Tokenization
 from draftwire._messages.traffic import ServedRequest, Traffic
 from draftwire._sync.client import Client, GenerationStream
 from draftwire._sync.drafters import Drafters
-from draftwire._types.acceptance import AcceptanceCount
-from draftwire._types.calibration import AcceptanceClass, Calibration
 from draftwire._types.chat_format import CallArgumentStyle, CallSpelling, ChatFormat, ToolCallFormat
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
@@ -33,9 +31,17 @@ from draftwire._types.generation import Chunk, FinishReason, Generation, Rejecte
 from draftwire._types.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire._types.options import BatchOptions, GenerateOptions
-from draftwire._types.planner_status import PlannerStatus
+from draftwire._types.planner_status import AcceptanceClass, Calibration, PlannerStatus
 from draftwire._types.rollout import Rollout, RolloutSide, RolloutState
-from draftwire._types.speculation import Acceptance, DrafterShare, Planning, Preset, Speculation, SpeculationStats
+from draftwire._types.speculation import (
+    Acceptance,
+    AcceptanceCount,
+    DrafterShare,
+    Planning,
+    Preset,
+    Speculation,
+    SpeculationStats,
+)
 from draftwire._types.step_times import StepCost, StepTimes
 from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from draftwire._types.acceptance import RULE_NAMES
+from draftwire._types.speculation import RULE_NAMES
 from draftwire_core.runtime.observability.metric_families import counter
 from verifier_service.counting.acceptance_counts import AcceptanceCounts, RuleCount
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import fields
 
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -17,6 +18,8 @@ _SEED_BITS = 53
 """Bits of a seed chosen by the verifier; JavaScript represents such numbers exactly."""
 _MAX_BAD_WORDS = 256
 _MAX_BAD_WORD_LENGTH = 256
+_NUMBERS = [each.name for each in fields(LogitChanges) if each.type == "float"]
+"""The numbers among the changes, which have the names of their fields."""
 
 
 def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
@@ -55,9 +58,7 @@ async def read_changes(
         raise invalid_field("min_tokens", f"is {request.min_tokens}, but the output has at most {most_tokens} tokens")
     words = _bad_words(given.bad_words)
     changes = LogitChanges(
-        repetition_penalty=given.repetition_penalty if given.HasField("repetition_penalty") else 1.0,
-        presence_penalty=given.presence_penalty,
-        frequency_penalty=given.frequency_penalty,
+        **{name: getattr(given, name) for name in _NUMBERS if given.HasField(name)},
         logit_bias=bias,
         allowed_token_ids=tuple(given.allowed_token_ids),
         banned_token_ids=tuple(given.banned_token_ids),

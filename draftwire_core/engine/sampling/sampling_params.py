@@ -1,7 +1,7 @@
 """The sampling parameters of a request. Pure Python, so that settings, services and tests can use it without torch."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, Self
 
 from draftwire_core.engine.field_error import FieldError
@@ -12,23 +12,7 @@ scores of size z/T no longer resolve the noise."""
 
 
 class SamplingMessage(Protocol):
-    """The fields of the protobuf message `draftwire.v1.SamplingParams` that are read here."""
-
-    @property
-    def temperature(self) -> float:
-        """The field of the same name in `SamplingParams`; so are the properties below."""
-
-    @property
-    def top_k(self) -> int: ...
-
-    @property
-    def top_p(self) -> float: ...
-
-    @property
-    def min_p(self) -> float: ...
-
-    @property
-    def typical_p(self) -> float: ...
+    """The protobuf message `draftwire.v1.SamplingParams`, whose fields have the names of `SamplingParams`."""
 
     def HasField(self, field_name: str) -> bool: ...
 
@@ -57,14 +41,8 @@ class SamplingParams:
     @classmethod
     def read(cls, message: SamplingMessage, seed: int) -> Self:
         """The parameters of a protobuf message, with the contract's defaults for unset fields; not yet validated."""
-        return cls(
-            temperature=message.temperature if message.HasField("temperature") else 1.0,
-            top_k=message.top_k,
-            top_p=message.top_p if message.HasField("top_p") else 1.0,
-            min_p=message.min_p,
-            typical_p=message.typical_p if message.HasField("typical_p") else 1.0,
-            seed=seed,
-        )
+        given = {each.name for each in fields(cls) if message.HasField(each.name)} - {"seed"}
+        return cls(**{name: getattr(message, name) for name in given}, seed=seed)
 
     @property
     def greedy(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import grpc
 import torch
@@ -66,14 +67,7 @@ def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
     Logit edits are left out. They would add lists of tokens to every opening, and a guess that they rule out is simply
     not accepted.
     """
-    return sampling_pb2.SamplingParams(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        typical_p=params.typical_p,
-        seed=params.seed,
-    )
+    return sampling_pb2.SamplingParams(**asdict(params))
 
 
 def hidden_state(state: torch.Tensor | None) -> HiddenState | None:

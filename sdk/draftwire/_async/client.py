@@ -24,7 +24,7 @@ from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire._messages.option_types import whole
 from draftwire._messages.reading import GenerationReader
-from draftwire._messages.requests import Prepared, Prompt, choices, prepare
+from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
 from draftwire._messages.tokenization import Tokenization, conversation_to_tokenize, read_tokenization, tokenize_request
 from draftwire._messages.traffic import Traffic, TrafficReader
@@ -123,7 +123,7 @@ class AsyncClient:
             TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
-        return await self._choices(prepare(prompt, **options), n)
+        return await self._choices(Request.of(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continues a prompt and iterates over its chunks as they are committed.
@@ -138,7 +138,7 @@ class AsyncClient:
         Raises:
             InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
         """
-        return self._stream(prepare(prompt, **options))
+        return self._stream(Request.of(prompt, **options))
 
     async def chat(
         self,
@@ -172,7 +172,7 @@ class AsyncClient:
         conversation = Conversation(
             messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
         )
-        return await self._choices(prepare(conversation, **options), n)
+        return await self._choices(Request.of(conversation, **options), n)
 
     def stream_chat(
         self,
@@ -188,7 +188,7 @@ class AsyncClient:
         conversation = Conversation(
             messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
         )
-        return self._stream(prepare(conversation, **options))
+        return self._stream(Request.of(conversation, **options))
 
     @overload
     async def generate_batch(
@@ -407,8 +407,8 @@ class AsyncClient:
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> AsyncTransport:
         return AsyncTransport(verifiers, **options)
 
-    async def _choices(self, request: Prepared, number: int) -> Generation:
-        requests = choices(request, number)
+    async def _choices(self, request: Request, number: int) -> Generation:
+        requests = request.choices(number)
         if number == 1:
             return await _finish(self._stream(request, whole=True))
         batch = Batch(requests)
@@ -421,7 +421,7 @@ class AsyncClient:
         """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
         await run_batch_async(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
-    def _stream(self, request: Prepared, *, whole: bool = False) -> AsyncGenerationStream:
+    def _stream(self, request: Request, *, whole: bool = False) -> AsyncGenerationStream:
         """Starts a request. ``whole``: the caller sees no chunk before the result."""
         reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
         return AsyncGenerationStream(self._transport, reader, self._transport.deadline(request.timeout))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from draftwire._calls.async_transport import AsyncStream
 from draftwire._calls.transport import Stream
-from draftwire._messages.requests import Prepared, Prompt, batch_seeds, prepare
+from draftwire._messages.requests import Prompt, Request, batch_seeds
 from draftwire._types.generation import Generation
 from draftwire.errors import (
     ContextExceededError,
@@ -35,7 +35,7 @@ class Batch:
     """Collects the outcomes of concurrent requests, in whatever order they end."""
 
     def __init__(
-        self, requests: Sequence[Prepared | DraftwireError], *, named: bool = False, keeps_errors: bool = False
+        self, requests: Sequence[Request | DraftwireError], *, named: bool = False, keeps_errors: bool = False
     ) -> None:
         """Creates a batch in which only requests that could not be prepared have ended.
 
@@ -44,7 +44,7 @@ class Batch:
             named: whether errors name the prompt they belong to.
             keeps_errors: whether errors are returned like results; otherwise a failure stops the rest.
         """
-        self.requests = [(index, each) for index, each in enumerate(requests) if isinstance(each, Prepared)]
+        self.requests = [(index, each) for index, each in enumerate(requests) if isinstance(each, Request)]
         """Requests to run, each with its index."""
         self._named = named
         self._keeps_errors = keeps_errors
@@ -71,10 +71,10 @@ class Batch:
         """
         prompts = list(prompts)
         seeds = batch_seeds(seed, len(prompts))
-        requests: list[Prepared | DraftwireError] = []
+        requests: list[Request | DraftwireError] = []
         for index, (prompt, its_seed) in enumerate(zip(prompts, seeds, strict=True)):
             try:
-                requests.append(prepare(prompt, seed=its_seed, **options))
+                requests.append(Request.of(prompt, seed=its_seed, **options))
             except TypeError as error:
                 if not _PROMPT.match(str(error)):
                     raise  # it is about an option, which all prompts share
@@ -117,7 +117,7 @@ class Batch:
 def run_batch(
     batch: Batch,
     max_concurrency: int,
-    begin: Callable[[Prepared], StreamT],
+    begin: Callable[[Request], StreamT],
     finish: Callable[[StreamT], Generation],
 ) -> None:
     """Runs the requests of a batch to completion, in threads; cancels the rest after a failure that ends the batch.
@@ -132,7 +132,7 @@ def run_batch(
         return
     streams: list[StreamT] = []
 
-    def run(request: Prepared) -> Generation:
+    def run(request: Request) -> Generation:
         if batch.stopped:
             raise RequestCancelledError("another request of the batch failed")
         stream = begin(request)
@@ -161,14 +161,14 @@ def run_batch(
 async def run_batch_async(
     batch: Batch,
     max_concurrency: int,
-    begin: Callable[[Prepared], AsyncStreamT],
+    begin: Callable[[Request], AsyncStreamT],
     finish: Callable[[AsyncStreamT], Awaitable[Generation]],
 ) -> None:
     """Runs the requests of a batch to completion, in tasks; otherwise like ``run_batch``."""
     slots = asyncio.Semaphore(max(1, max_concurrency))
     streams: list[AsyncStreamT] = []
 
-    async def run(request: Prepared) -> Generation:
+    async def run(request: Request) -> Generation:
         async with slots:
             if batch.stopped:
                 raise RequestCancelledError("another request of the batch failed")

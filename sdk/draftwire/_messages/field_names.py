@@ -13,6 +13,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from draftwire._messages.methods import FINISH_ROLLOUT, GENERATE, START_ROLLOUT, SWAP_DRAFTER, TOKENIZE, VERIFY
+from draftwire._types.option import options_of
+from draftwire._types.options import GenerateOptions
 from draftwire.errors import DraftwireError
 
 Params = ParamSpec("Params")
@@ -28,15 +30,13 @@ _CHAT: _Renames = (
     ("messages.continue_final_message", "continue_final_message"),
 )
 _GENERATE: _Renames = (
+    ("structured_output.choice.texts", "choice"),
+    *((option.path, name) for name, option in options_of(GenerateOptions).items() if option.path not in (None, name)),
     ("sampling.", ""),
     ("text", "prompt"),
     ("token_ids.ids", "prompt"),
     ("token_ids", "prompt"),
     *_CHAT,
-    ("log_probs", "logprobs"),
-    ("prompt_log_probs", "prompt_logprobs"),
-    ("structured_output.lark", "grammar"),
-    ("structured_output.choice.texts", "choice"),
     ("structured_output.", ""),
     ("speculation.drafter_names", "speculation.drafters"),
     ("speculation.prediction.text", "speculation.prediction"),

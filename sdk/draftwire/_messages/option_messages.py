@@ -1,93 +1,123 @@
-"""Builders of the contract's messages for speculation and structured output."""
+"""Writing of a request's options into its message, each by its path and the field's own type."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from draftwire._messages.validation import named, token_ids, unsigned
-from draftwire._types.acceptance import PLANNINGS, PRESETS, RULES
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from draftwire._messages.validation import UINT64_END, biases, duration, named, text_list, token_ids, unsigned
+from draftwire._types.option import Option, options_of
+from draftwire._types.options import GenerateOptions
 from draftwire._types.quoting import quoted
-from draftwire._types.speculation import Acceptance, Speculation
+from draftwire._types.speculation import PLANNINGS, PRESETS, RULES, Speculation
 from draftwire.errors import invalid_field
-from draftwire.v1 import speculation_pb2, structured_output_pb2
+from draftwire.v1 import verifier_service_pb2 as pb
+
+_FORMS = "structured_output."
+_JUMP_AHEAD = "jump_ahead"
+"""The option of forms that is no form."""
+_NAMES: dict[str, Mapping[Any, Any]] = {
+    "AcceptanceRule": RULES,
+    "AcceptancePreset": PRESETS,
+    "DraftPlanning": PLANNINGS,
+}
+"""The names of enumerations' numbers."""
 
 
-def speculation_message(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
-    """Returns the message for a request's speculation options.
+def write_options(request: pb.GenerateRequest, options: Mapping[str, Any]) -> None:
+    """Writes checked options into a request; those that are not given have their defaults.
 
     Raises:
-        InvalidFieldError: a value cannot be encoded.
-        TokenOutOfRangeError: a token id of the prediction is negative or exceeds 32 bits.
+        InvalidFieldError: a value cannot be encoded, or there is more than one form of output.
+        TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
     """
-    number, names = _drafters(speculation.drafters)
-    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset implies its rule
-    return speculation_pb2.SpeculationOptions(
-        enabled=speculation.enabled,
-        drafter=speculation.drafter,
-        max_draft_tokens=unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
-        planning=named("speculation.planning", PLANNINGS, speculation.planning),
-        acceptance=named("speculation.acceptance", RULES, speculation.acceptance or default),
-        labels=speculation.labels,
-        drafters=unsigned("speculation.drafters", number, least=1),
-        drafter_names=names,
-        prediction=_prediction(speculation.prediction),
-        preset=named("speculation.preset", PRESETS, speculation.preset),
-        threshold=speculation.threshold,
-        posterior_threshold=speculation.posterior_threshold,
-        posterior_alpha=speculation.posterior_alpha,
-        dynamic_temperature=speculation.dynamic_temperature,
-    )
+    known = options_of(GenerateOptions)
+    of_forms = {name for name, option in known.items() if (option.path or "").startswith(_FORMS)}
+    forms = sorted(name for name in of_forms - {_JUMP_AHEAD} if options.get(name) not in (None, False))
+    if len(forms) > 1:
+        raise invalid_field("structured_output", f"has more than one form: {', '.join(forms)}")
+    asked = known.keys() - of_forms - {"speculation"} | ({*forms, _JUMP_AHEAD} if forms else set())
+    for name, option in known.items():
+        value = options.get(name, option.default)
+        if name in asked and value is not None:
+            _write(request, option, value)
+    _write_speculation(request, options.get("speculation") or Speculation())
 
 
-def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:
-    """Returns the number of drafters, or their names."""
+def _write_speculation(request: pb.GenerateRequest, speculation: Speculation) -> None:
+    for name, option in options_of(Speculation).items():
+        value = getattr(speculation, name)
+        if value is not None and name in _SPECULATION:
+            _SPECULATION[name](request, value)
+        elif value is not None:
+            _write(request, option, value)
+    if speculation.acceptance is None and speculation.preset is None:  # a preset implies its rule
+        request.speculation.acceptance = RULES["coupled"]
+
+
+def _write_drafters(request: pb.GenerateRequest, drafters: int | Sequence[str]) -> None:
+    """Writes the number of drafters, or their names."""
     if isinstance(drafters, str):
         raise invalid_field("speculation.drafters", f"expected a number or a list of names, got {quoted(drafters)}")
-    return (drafters, []) if drafters is None or isinstance(drafters, int) else (None, list(drafters))
+    if isinstance(drafters, int):
+        _write(request, options_of(Speculation)["drafters"], drafters)
+    else:
+        request.speculation.drafter_names.extend(drafters)
 
 
-def _prediction(prediction: str | Sequence[int] | None) -> speculation_pb2.Prediction | None:
-    if prediction is None:
-        return None
+def _write_prediction(request: pb.GenerateRequest, prediction: str | Sequence[int]) -> None:
+    message = request.speculation.prediction
+    message.SetInParent()
     if isinstance(prediction, str):
-        return speculation_pb2.Prediction(text=prediction)
-    return speculation_pb2.Prediction(token_ids=token_ids("speculation.prediction.token_ids", prediction))
+        message.text = prediction
+    else:
+        message.token_ids.extend(token_ids("speculation.prediction.token_ids", prediction))
 
 
-def form_message(
-    *,
-    json_schema: str | Mapping[str, Any] | None,
-    choice: list[str] | None,
-    jump_ahead: bool | None,
-    **simple: str | bool | None,
-) -> structured_output_pb2.StructuredOutput | None:
-    """Returns the message for a structured output, or None if none is requested.
+_SPECULATION: dict[str, Callable[[pb.GenerateRequest, Any], None]] = {
+    "drafters": _write_drafters,
+    "prediction": _write_prediction,
+}
+"""Options that one of several fields has."""
 
-    Args:
-        json_schema: a schema, as JSON text or as a mapping.
-        choice: the texts to choose from.
-        jump_ahead: whether to propose tokens that the constraint leaves no choice about.
-        simple: constraints with a single value, by their fields in the contract.
 
-    Raises:
-        InvalidFieldError: more than one constraint was given.
-    """
-    forms = {name: form for name, form in simple.items() if form is not None}
-    if json_schema is not None:
-        forms["json_schema"] = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
-    if len(forms) + (choice is not None) > 1:
-        names = ["grammar" if form == "lark" else form for form in forms] + ["choice"] * (choice is not None)
-        raise invalid_field("structured_output", f"has more than one form: {', '.join(sorted(names))}")
-    if not forms and choice is None:
-        return None
-    message = structured_output_pb2.StructuredOutput()
-    if jump_ahead is not None:
-        message.jump_ahead = jump_ahead
-    if choice is not None:
-        message.choice.texts.extend(choice)
-        message.choice.SetInParent()
-    for name, form in forms.items():
-        setattr(message, name, form)
-    return message
+def _write(request: Message, option: Option, value: Any) -> None:
+    """Writes a value into the field of its option, if there is one."""
+    if option.path is None:
+        return
+    *parents, name = option.path.split(".")
+    message: Any = request
+    for parent in parents:
+        message = getattr(message, parent)
+    field: FieldDescriptor = message.DESCRIPTOR.fields_by_name[name]
+    kind = field.message_type and field.message_type.full_name
+    if kind and field.message_type.GetOptions().map_entry:
+        numbered = field.message_type.fields_by_name["key"].type == FieldDescriptor.TYPE_UINT32
+        getattr(message, name).update(biases(option.path, value) if numbered else value)
+    elif kind == "google.protobuf.Duration":
+        getattr(message, name).FromTimedelta(duration(option.path, value))
+    elif kind == "draftwire.v1.Choices":
+        getattr(message, name).texts.extend(text_list(option.path, value))
+        getattr(message, name).SetInParent()
+    elif hasattr(getattr(message, name), "extend"):
+        numbered = field.type == FieldDescriptor.TYPE_UINT32
+        getattr(message, name).extend(token_ids(option.path, value) if numbered else text_list(option.path, value))
+    else:
+        setattr(message, name, _single(field, option, value))
+
+
+def _single(field: FieldDescriptor, option: Option, value: Any) -> Any:
+    path, least = option.path or "", int(option.range.least or 0)
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return named(path, _NAMES[field.enum_type.name], value)
+    if field.type == FieldDescriptor.TYPE_UINT32:
+        return unsigned(path, value, least=least)
+    if field.type == FieldDescriptor.TYPE_UINT64:
+        return unsigned(path, value, UINT64_END, least=least)
+    if field.type == FieldDescriptor.TYPE_STRING and not isinstance(value, str):
+        return json.dumps(value)
+    return value

@@ -1,4 +1,4 @@
-"""Type checks of a request's options, shared by all methods that take them.
+"""Type checks of a request's options, by their declared types; shared by all methods that take them.
 
 The verifier checks ranges. A wrong type would otherwise fail while the message is built, with an error that names no
 option.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
+from draftwire._types.option import options_of
+from draftwire._types.options import GenerateOptions
 from draftwire._types.quoting import quoted, shortened
-from draftwire._types.speculation import Speculation
+from draftwire._types.speculation import Acceptance, Planning, Preset, Speculation
 
 Check = Callable[[str, Any], Any]
 """Function that takes an option's name and value and returns the converted value, or raises TypeError."""
@@ -108,75 +110,39 @@ def _drafters(name: str, value: Any) -> Any:
     return texts(name, value) if isinstance(value, Iterable) else whole(name, value)
 
 
-SPECULATION: dict[str, Check] = {
-    "enabled": flag,
-    "drafter": text,
-    "max_draft_tokens": whole,
-    "planning": text,
-    "acceptance": text,
-    "preset": text,
-    "labels": partial(pairs, text, text, "a mapping of strings"),
-    "drafters": _drafters,
-    "prediction": one_or(token_ids, str),
-    "threshold": number,
-    "posterior_threshold": number,
-    "posterior_alpha": number,
-    "dynamic_temperature": flag,
-}
-"""Checks of the fields of ``Speculation``."""
+def _one_or_texts(name: str, value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else many(text, "a string or a list of strings", name, value)
 
 
 def _speculation(name: str, value: Any) -> Speculation:
     if not isinstance(value, Speculation):
         raise wrong_type(name, "a Speculation", value)
     fields: dict[str, Any] = {}
-    for field, check in SPECULATION.items():
+    for field, option in options_of(Speculation).items():
         given = getattr(value, field)
-        fields[field] = None if given is None else check(f"{name}.{field}", given)
+        fields[field] = None if given is None else _CHECKS[option.type](f"{name}.{field}", given)
     return Speculation(**fields)
 
 
-OPTIONS: dict[str, Check] = {
-    "max_tokens": whole,
-    "fit_max_tokens": flag,
-    "suffix": text,
-    "temperature": number,
-    "top_k": whole,
-    "top_p": number,
-    "min_p": number,
-    "typical_p": number,
-    "repetition_penalty": number,
-    "presence_penalty": number,
-    "frequency_penalty": number,
-    "logit_bias": partial(pairs, whole, number, "a mapping of token ids to numbers"),
-    "allowed_token_ids": token_ids,
-    "banned_token_ids": token_ids,
-    "bad_words": one_or(texts, str),
-    "min_tokens": whole,
-    "ignore_eos": flag,
-    "stop": one_or(partial(many, text, "a string or a list of strings"), str),
-    "stop_token_ids": token_ids,
-    "include_stop": flag,
-    "special_tokens": flag,
-    "max_time": number,
-    "logprobs": whole,
-    "prompt_logprobs": whole,
-    "echo": flag,
-    "json_schema": _schema,
-    "json_object": flag,
-    "regex": text,
-    "grammar": text,
-    "ebnf": text,
-    "choice": one_or(texts, str),
-    "jump_ahead": flag,
-    "prefix_cache": flag,
-    "report_rejected": flag,
-    "speculation": _speculation,
-    "seed": whole,
-    "request_id": text,
-    "timeout": number,
+_CHECKS: dict[Any, Check] = {
+    bool: flag,
+    int: whole,
+    float: number,
+    str: text,
+    Acceptance: text,  # names that are none are refused as values
+    Planning: text,
+    Preset: text,
+    Iterable[int]: token_ids,
+    Iterable[str]: one_or(texts, str),
+    str | Iterable[str]: _one_or_texts,
+    Mapping[int, float]: partial(pairs, whole, number, "a mapping of token ids to numbers"),
+    Mapping[str, str]: partial(pairs, text, text, "a mapping of strings"),
+    str | Mapping[str, Any]: _schema,
+    int | Sequence[str]: _drafters,
+    str | Sequence[int]: one_or(token_ids, str),
+    Speculation: _speculation,
 }
-"""Checks of ``GenerateOptions``."""
+"""Checks by the declared types."""
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,12 +151,13 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: an option does not exist, or its value has the wrong type; the message names the option.
     """
+    known = options_of(GenerateOptions)
     found: dict[str, Any] = {}
     for name, value in options.items():
-        if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, 1)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
             raise TypeError(
                 f"there is no option {shortened(name)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
-        found[name] = None if value is None else OPTIONS[name](name, value)
+        found[name] = None if value is None else _CHECKS[known[name].type](name, value)
     return found

@@ -10,10 +10,16 @@ from google.protobuf.message import Message
 
 from draftwire._messages.methods import GENERATE, Method
 from draftwire._messages.prompt_prefix import prompt_prefix
-from draftwire._types.acceptance import PLANNING_NAMES, PRESET_NAMES, RULE_NAMES
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
-from draftwire._types.speculation import NO_SPECULATION, DrafterShare, SpeculationStats
+from draftwire._types.speculation import (
+    NO_SPECULATION,
+    PLANNING_NAMES,
+    PRESET_NAMES,
+    RULE_NAMES,
+    DrafterShare,
+    SpeculationStats,
+)
 from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatchError
 from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb

@@ -48,9 +48,12 @@ def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
     )
 
 
-def some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
-    """Returns token ids that can be encoded, as ``token_ids`` does; None for None."""
-    return None if ids is None else token_ids(field, ids)
+def biases(field: str, by_token: Mapping[int, float]) -> dict[int, float]:
+    """Returns numbers by token id, with ids that can be encoded; otherwise raises as ``token_ids`` does."""
+    for token_id in by_token:
+        if not is_token_id(token_id):
+            raise no_token_id(f"{field}[{quoted(token_id)}]", token_id)
+    return dict(by_token)
 
 
 def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: int = 0) -> int | None:
@@ -83,7 +86,7 @@ def duration(field: str, seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
+def text_list(field: str, texts: Iterable[str]) -> list[str]:
     """Returns a list of texts.
 
     Raises:
@@ -91,15 +94,15 @@ def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
     """
     if isinstance(texts, str):
         raise invalid_field(field, f"expected a list of strings, got {quoted(texts)}")
-    return None if texts is None else list(texts)
+    return list(texts)
 
 
-def named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
+def named(field: str, known: Mapping[NameT, NumberT], name: NameT) -> NumberT:
     """Returns the number that stands for a name on the wire.
 
     Raises:
         InvalidFieldError: there is no such name.
     """
-    if name is not None and name not in known:
+    if name not in known:
         raise invalid_field(field, f"{quoted(name)} is unknown; expected one of {', '.join(map(repr, known))}")
-    return None if name is None else known[name]
+    return known[name]

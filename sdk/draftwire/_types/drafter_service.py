@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from draftwire._types.calibration import AcceptanceClass, read_classes
 from draftwire._types.model import ModelInfo, read_model_info
+from draftwire._types.planner_status import AcceptanceClass, read_classes
 from draftwire._types.step_times import StepCost, StepTimes, read_step_costs, read_step_times
 from draftwire.errors import DraftwireError, from_status
 from draftwire.v1 import drafter_service_pb2 as pb

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from draftwire._types.acceptance import AcceptanceCount, read_acceptance_counts
 from draftwire._types.chat_format import ChatFormat, read_chat_format
 from draftwire._types.planner_status import PlannerStatus, read_planner_status
+from draftwire._types.speculation import AcceptanceCount, read_acceptance_counts
 from draftwire._types.step_times import StepTimes, read_step_times
 from draftwire.v1 import model_info_pb2, verifier_service_pb2
 

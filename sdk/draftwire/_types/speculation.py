@@ -1,10 +1,14 @@
-"""Speculation options and statistics of a request."""
+"""Speculation options and statistics of a request; acceptance rules, presets and plannings by name and number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from draftwire._types.option import Option, Range
+from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, DraftPlanning
+from draftwire.v1.verifier_service_pb2 import AcceptanceCount as AcceptanceCountMessage
 
 Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
 """Acceptance rule for draft tokens. ``"coupled"`` accepts tokens equal to the target's own; drafters never change the
@@ -18,41 +22,115 @@ that arrive, up to the limits, whatever they are worth, for tests and comparison
 Preset = Literal["auto", "code", "json", "narrative"]
 """Threshold for a kind of text; ``"auto"`` chooses one by the look of the prompt."""
 
+RULES: dict[Acceptance, AcceptanceRule] = {
+    "coupled": AcceptanceRule.ACCEPTANCE_RULE_COUPLED,
+    "rejection": AcceptanceRule.ACCEPTANCE_RULE_REJECTION,
+    "typical": AcceptanceRule.ACCEPTANCE_RULE_TYPICAL,
+    "threshold": AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD,
+}
+PRESETS: dict[Preset, AcceptancePreset] = {
+    "auto": AcceptancePreset.ACCEPTANCE_PRESET_AUTO,
+    "code": AcceptancePreset.ACCEPTANCE_PRESET_CODE,
+    "json": AcceptancePreset.ACCEPTANCE_PRESET_JSON,
+    "narrative": AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE,
+}
+PLANNINGS: dict[Planning, DraftPlanning] = {
+    "auto": DraftPlanning.DRAFT_PLANNING_AUTO,
+    "always": DraftPlanning.DRAFT_PLANNING_ALWAYS,
+}
+RULE_NAMES = {number: name for name, number in RULES.items()}
+PRESET_NAMES = {number: name for name, number in PRESETS.items()}
+PLANNING_NAMES = {number: name for name, number in PLANNINGS.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
     """Speculation options of a request. With coupled acceptance, the default, none of them affects the output. At
     temperature 0 all acceptance rules are the same."""
 
-    enabled: bool = True
+    enabled: Annotated[
+        bool, Option(flag="--no-speculation", help="Decode without speculation.", path="speculation.enabled")
+    ] = True
     """False decodes without speculation even if drafters are attached."""
-    drafter: str | None = None
+    drafter: Annotated[
+        str | None,
+        Option(
+            many=True,
+            help="Name of a drafter to use; may be repeated, then all of them draft at once.",
+            path="speculation.drafter",
+        ),
+    ] = None
     """Name of the attached drafter to use; None lets the verifier choose."""
-    max_draft_tokens: int | None = None
+    max_draft_tokens: Annotated[
+        int | None, Option(help="Most draft tokens per step.", path="speculation.max_draft_tokens")
+    ] = None
     """Most draft tokens verified in one step for this request; None leaves it to the verifier's planner."""
-    planning: Planning | None = None
+    planning: Annotated[
+        Planning | None,
+        Option(
+            help="Draft tokens to verify: auto, those that pay, or always, all that arrive.",
+            path="speculation.planning",
+        ),
+    ] = None
     """Number of draft tokens to verify; None means ``"auto"``. ``"always"`` can be slower than plain decoding, and
     slows down requests that share its steps."""
-    acceptance: Acceptance | None = None
+    acceptance: Annotated[
+        Acceptance | None,
+        Option(
+            help="Rule by which draft tokens are accepted: coupled, rejection, typical or threshold.",
+            path="speculation.acceptance",
+        ),
+    ] = None
     """Acceptance rule; None means ``"coupled"``, or ``"threshold"`` if a preset is given."""
-    preset: Preset | None = None
+    preset: Annotated[
+        Preset | None,
+        Option(
+            help="Kind of content that sets the threshold: auto, code, json or narrative.", path="speculation.preset"
+        ),
+    ] = None
     """For ``"threshold"``: the kind of text that sets the threshold; default ``"auto"`` unless a threshold is given."""
-    labels: Mapping[str, str] | None = None
+    labels: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            flag="--label",
+            help="Label of drafters, for example domain=code; may be repeated.",
+            path="speculation.labels",
+        ),
+    ] = None
     """Use only drafters with all these labels, for example ``{"domain": "code"}``; none at all if no drafter has
     them."""
-    drafters: int | Sequence[str] | None = None
+    drafters: Annotated[
+        int | Sequence[str] | None,
+        Option(range=Range(least=1), help="Most drafters that draft at once.", path="speculation.drafters"),
+    ] = None
     """Most drafters for the request at once, at least 1, or the names of the drafters to use, for example
     ``["local:ngram", "draft-1"]``; None leaves it to the verifier."""
-    prediction: str | Sequence[int] | None = None
+    prediction: Annotated[
+        str | Sequence[int] | None, Option(help="Expected output, to draft from.", path="speculation.prediction")
+    ] = None
     """The expected output, as text or token ids, for example a text that the request asks to edit. The verifier drafts
     from it where the output agrees with it; a wrong prediction costs only speed."""
-    threshold: float | None = None
+    threshold: Annotated[
+        float | None,
+        Option(help="Least probability under the target, for the rule threshold.", path="speculation.threshold"),
+    ] = None
     """For ``"threshold"``: the least probability under the target, in (0, 1]."""
-    posterior_threshold: float | None = None
+    posterior_threshold: Annotated[
+        float | None,
+        Option(help="Upper bound of the threshold of the rule typical.", path="speculation.posterior_threshold"),
+    ] = None
     """For ``"typical"``: upper bound of the probability required of a token, in (0, 1]; default 0.09."""
-    posterior_alpha: float | None = None
+    posterior_alpha: Annotated[
+        float | None,
+        Option(help="Entropy factor in the threshold of the rule typical.", path="speculation.posterior_alpha"),
+    ] = None
     """For ``"typical"``: the required probability is at most this times exp(-entropy), in (0, 1]; default 0.3."""
-    dynamic_temperature: bool = False
+    dynamic_temperature: Annotated[
+        bool,
+        Option(
+            help="Let drafters lower their temperature where they are unsure.", path="speculation.dynamic_temperature"
+        ),
+    ] = False
     """Lower the temperature of model drafters as their confidence drops; not for ``"coupled"``."""
 
 
@@ -127,3 +205,30 @@ class SpeculationStats:
 
 NO_SPECULATION = SpeculationStats(0, 0, 0, 0, 0, [])
 """Statistics of a request whose counts were not reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceCount:
+    """Counts of one acceptance rule since the verifier started."""
+
+    rule: Acceptance
+    """The rule."""
+    requests: int
+    """Requests started with this rule."""
+    tokens: int
+    """Tokens committed for these requests."""
+    draft_tokens: int
+    """Draft tokens verified for these requests."""
+    accepted_tokens: int
+    """Draft tokens accepted for these requests."""
+
+
+def read_acceptance_counts(messages: Iterable[AcceptanceCountMessage]) -> list[AcceptanceCount]:
+    """Returns the counts from their messages; rules newer than this SDK are skipped."""
+    return [
+        AcceptanceCount(
+            RULE_NAMES[message.rule], message.requests, message.tokens, message.draft_tokens, message.accepted_tokens
+        )
+        for message in messages
+        if message.rule in RULE_NAMES
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,11 +22,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="Label of drafters, for example domain=code; may be repeated."),
-]
-
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option("--logit-bias", metavar="ID=VALUE", help="Added to the logit of a token; may be repeated."),
 ]
 
 DEFAULT_VERIFIERS = ["localhost:50051"]
@@ -67,11 +61,3 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
             raise ValueError(f"--logit-bias: {token_id} is given twice")
         bias[token_id] = number
     return bias
-
-
-def text_or_file(given: str | None) -> str | None:
-    """Returns the text of the file with this name, or the argument itself if there is no such file."""
-    try:
-        return None if given is None else Path(given).read_text(encoding="utf-8")
-    except (OSError, ValueError):  # a text may be longer than a name can be, or hold what a name cannot
-        return given

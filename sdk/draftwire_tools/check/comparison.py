@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from draftwire._async.client import AsyncClient
-from draftwire._messages.requests import prepare
+from draftwire._messages.requests import Request
 from draftwire._types.speculation import NO_SPECULATION, Speculation, SpeculationStats
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
@@ -149,9 +149,9 @@ async def resume(
     Raises:
         DraftwireError: it failed.
     """
-    prepared = prepare(request.prompt.text, **request.options(speculation))
-    prepared.message.resume_token_ids.extend(tokens)
-    stream = client._stream(prepared)
+    asked = Request.of(request.prompt.text, **request.options(speculation))
+    asked.message.resume_token_ids.extend(tokens)
+    stream = client._stream(asked)
     async with stream:
         async for _ in stream:
             pass

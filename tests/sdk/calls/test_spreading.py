@@ -12,7 +12,7 @@ from draftwire import SpreadPolicy, Verifier
 from draftwire._calls.spreading import choose, ranked
 from draftwire._messages.conversation import Conversation
 from draftwire._messages.prompt_prefix import prompt_prefix, token_prefix
-from draftwire._messages.requests import prepare
+from draftwire._messages.requests import Request
 
 KEYS = [f"prompt {number}".encode() for number in range(4000)]
 
@@ -122,7 +122,7 @@ SYSTEM = "You answer questions about trains. " * 10
 
 def chat(*messages: tuple[str, str]) -> bytes:
     conversation = Conversation([{"role": role, "content": content} for role, content in messages])
-    return prompt_prefix(prepare(conversation).message, 256)
+    return prompt_prefix(Request.of(conversation).message, 256)
 
 
 def test_chats_with_one_long_system_prompt_have_one_key() -> None:
@@ -141,7 +141,7 @@ def test_a_text_is_known_by_its_beginning() -> None:
     text = "größer als «naïve» " * 40
 
     def prefix(prompt: str) -> bytes:
-        return prompt_prefix(prepare(prompt).message, 256)
+        return prompt_prefix(Request.of(prompt).message, 256)
 
     assert prefix(text) == text.encode()[:256] == prefix(text + "more")
     assert prefix("short") == b"short"
@@ -150,6 +150,6 @@ def test_a_text_is_known_by_its_beginning() -> None:
 
 def test_token_ids_count_four_bytes_each() -> None:
     ids = list(range(70_000, 70_100))
-    assert prompt_prefix(prepare(ids).message, 256) == prompt_prefix(prepare(ids[:64]).message, 256)
-    assert prompt_prefix(prepare(ids).message, 256) != prompt_prefix(prepare(ids[:63]).message, 256)
+    assert prompt_prefix(Request.of(ids).message, 256) == prompt_prefix(Request.of(ids[:64]).message, 256)
+    assert prompt_prefix(Request.of(ids).message, 256) != prompt_prefix(Request.of(ids[:63]).message, 256)
     assert token_prefix([1, 2], 6) == b"\1\0\0\0\2\0"

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from draftwire import AsyncClient, BatchOptions, Client, GenerateOptions, Speculation
-from draftwire._messages.option_types import OPTIONS, SPECULATION, checked
-from draftwire._messages.requests import prepare
+from draftwire._messages.option_types import checked
+from draftwire._messages.requests import Request
+from draftwire._types.option import options_of
 from draftwire._types.quoting import quoted, shortened
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -49,7 +50,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "told"), WRONG)
 def test_the_error_names_the_option(options: dict[str, Any], told: str) -> None:
     with pytest.raises(TypeError) as caught:
-        prepare("x", **options)
+        Request.of("x", **options)
     assert str(caught.value).startswith(told)
     assert len(str(caught.value)) < 300
 
@@ -115,7 +116,7 @@ def test_prompts() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    message = prepare(
+    message = Request.of(
         np.array([1, 2, 3]),  # type: ignore[arg-type]
         max_tokens=np.int64(7),  # type: ignore[arg-type]
         temperature=np.float32(0.5),  # type: ignore[arg-type]
@@ -131,9 +132,16 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_every_option_is_checked() -> None:
-    assert set(OPTIONS) == set(GenerateOptions.__annotations__) | set(BatchOptions.__annotations__)
-    assert set(SPECULATION) == {field.name for field in fields(Speculation)}
-    assert checked(dict.fromkeys(OPTIONS)) == dict.fromkeys(OPTIONS)
+    declared = options_of(GenerateOptions)
+    assert set(declared) == set(GenerateOptions.__annotations__) | set(BatchOptions.__annotations__)
+    assert set(options_of(Speculation)) == {field.name for field in fields(Speculation)}
+    for name in declared:
+        with pytest.raises(TypeError, match=f"^{name}: expected "):
+            checked({name: object()})
+    for name in options_of(Speculation):
+        with pytest.raises(TypeError, match=f"^speculation.{name}: expected "):
+            checked({"speculation": Speculation(**{name: object()})})
+    assert checked(dict.fromkeys(declared)) == dict.fromkeys(declared)
 
 
 def test_what_is_quoted_is_short() -> None:

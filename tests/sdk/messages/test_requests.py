@@ -6,7 +6,6 @@ import pytest
 
 from draftwire import (
     AsyncClient,
-    BatchOptions,
     Client,
     ErrorReason,
     GenerateOptions,
@@ -26,12 +25,13 @@ from draftwire._messages.methods import (
     TOKENIZE,
     WATCH_DRAFTERS,
 )
-from draftwire._messages.requests import batch_seeds, prepare
+from draftwire._messages.requests import Request, batch_seeds
 from draftwire.v1 import drafter_pool_service_pb2, speculation_pb2, verifier_service_pb2
 
 
 def test_defaults() -> None:
-    message, timeout = prepare("def f")
+    asked = Request.of("def f")
+    message, timeout = asked.message, asked.timeout
     assert message.text == "def f"
     assert message.max_tokens == 128
     assert message.sampling.temperature == 1.0
@@ -45,31 +45,31 @@ def test_defaults() -> None:
 
 
 def test_a_prediction_is_text_or_token_ids() -> None:
-    assert not prepare("x").message.speculation.HasField("prediction")
-    text = prepare("x", speculation=Speculation(prediction="y")).message.speculation.prediction
+    assert not Request.of("x").message.speculation.HasField("prediction")
+    text = Request.of("x", speculation=Speculation(prediction="y")).message.speculation.prediction
     assert (text.text, list(text.token_ids)) == ("y", [])
-    ids = prepare("x", speculation=Speculation(prediction=(1, 2))).message.speculation.prediction
+    ids = Request.of("x", speculation=Speculation(prediction=(1, 2))).message.speculation.prediction
     assert (ids.text, list(ids.token_ids)) == ("", [1, 2])
     with pytest.raises(TokenOutOfRangeError) as caught:
-        prepare("x", speculation=Speculation(prediction=[-1]))
+        Request.of("x", speculation=Speculation(prediction=[-1]))
     assert caught.value.field_violations[0].field == "speculation.prediction.token_ids[0]"
 
 
 def test_drafters_are_a_number_or_names() -> None:
-    two = prepare("x", speculation=Speculation(drafters=2)).message.speculation
+    two = Request.of("x", speculation=Speculation(drafters=2)).message.speculation
     assert (two.drafters, list(two.drafter_names)) == (2, [])
-    named = prepare("x", speculation=Speculation(drafters=["local:ngram", "draft-1"])).message.speculation
+    named = Request.of("x", speculation=Speculation(drafters=["local:ngram", "draft-1"])).message.speculation
     assert (named.HasField("drafters"), list(named.drafter_names)) == (False, ["local:ngram", "draft-1"])
     with pytest.raises(InvalidFieldError, match=r"speculation\.drafters"):
-        prepare("x", speculation=Speculation(drafters="draft-1"))
+        Request.of("x", speculation=Speculation(drafters="draft-1"))
 
 
 def test_seeds_are_fixed_by_the_sdk_and_differ() -> None:
-    assert len({prepare("x").message.sampling.seed for _ in range(50)}) == 50
+    assert len({Request.of("x").message.sampling.seed for _ in range(50)}) == 50
 
 
 def test_everything_is_carried() -> None:
-    message, timeout = prepare(
+    asked = Request.of(
         [1, 2, 3],
         max_tokens=7,
         temperature=0.0,
@@ -83,6 +83,7 @@ def test_everything_is_carried() -> None:
         request_id="mine",
         timeout=3.0,
     )
+    message, timeout = asked.message, asked.timeout
     assert list(message.token_ids.ids) == [1, 2, 3]
     sampling = message.sampling
     assert sampling.HasField("temperature")
@@ -99,19 +100,19 @@ def test_everything_is_carried() -> None:
 
 
 def test_one_stop_string() -> None:
-    assert list(prepare("x", stop="\n\n").message.stop) == ["\n\n"]
+    assert list(Request.of("x", stop="\n\n").message.stop) == ["\n\n"]
 
 
 def test_no_limit_leaves_max_tokens_out() -> None:
-    assert not prepare("x", max_tokens=None).message.HasField("max_tokens")
+    assert not Request.of("x", max_tokens=None).message.HasField("max_tokens")
 
 
 def test_an_empty_list_of_ids_is_still_the_prompt() -> None:
-    assert prepare([]).message.WhichOneof("prompt") == "token_ids"
+    assert Request.of([]).message.WhichOneof("prompt") == "token_ids"
 
 
 def test_conversations() -> None:
-    message = prepare(Conversation([{"role": "user", "content": "hi"}])).message
+    message = Request.of(Conversation([{"role": "user", "content": "hi"}])).message
     assert [(m.role, m.content) for m in message.messages.messages] == [("user", "hi")]
 
 
@@ -131,7 +132,7 @@ def test_conversations() -> None:
 )
 def test_what_the_wire_cannot_carry_names_its_field(options: GenerateOptions, field: str) -> None:
     with pytest.raises(InvalidFieldError, match=f"^{field.removeprefix('sampling.')}: ") as caught:
-        prepare("x", **options)
+        Request.of("x", **options)
     assert caught.value.fields == (field,)
     assert caught.value.reason is ErrorReason.INVALID_FIELD
     assert caught.value.raw is None
@@ -139,37 +140,37 @@ def test_what_the_wire_cannot_carry_names_its_field(options: GenerateOptions, fi
 
 
 def test_rules_of_acceptance() -> None:
-    default = prepare("x").message.speculation
+    default = Request.of("x").message.speculation
     assert (default.acceptance, default.preset) == (speculation_pb2.ACCEPTANCE_RULE_COUPLED, 0)
     assert not default.HasField("threshold")
     options = Speculation(acceptance="threshold", threshold=0.0, dynamic_temperature=True)
-    sent = prepare("x", speculation=options).message.speculation
+    sent = Request.of("x", speculation=options).message.speculation
     assert (sent.acceptance, sent.HasField("threshold"), sent.dynamic_temperature) == (
         speculation_pb2.AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD,
         True,
         True,
     )
-    sent = prepare("x", speculation=Speculation(preset="auto")).message.speculation
+    sent = Request.of("x", speculation=Speculation(preset="auto")).message.speculation
     assert (sent.acceptance, sent.preset) == (0, speculation_pb2.AcceptancePreset.ACCEPTANCE_PRESET_AUTO)
-    sent = prepare("x", speculation=Speculation(acceptance="typical", posterior_alpha=0.5)).message.speculation
+    sent = Request.of("x", speculation=Speculation(acceptance="typical", posterior_alpha=0.5)).message.speculation
     assert (sent.posterior_alpha, sent.HasField("posterior_threshold")) == (0.5, False)
 
 
 def test_ranges_are_left_to_the_verifier() -> None:
-    prepare("", temperature=-1.0, top_p=2.0, max_tokens=0)
-    prepare("x", temperature=float("nan"))
+    Request.of("", temperature=-1.0, top_p=2.0, max_tokens=0)
+    Request.of("x", temperature=float("nan"))
 
 
 @pytest.mark.parametrize("bad", [-1, 2**32])
 def test_numbers_that_are_no_token_ids(bad: int) -> None:
     with pytest.raises(TokenOutOfRangeError, match=r"^prompt\[1\]: ") as caught:
-        prepare([1, bad])
+        Request.of([1, bad])
     assert caught.value.fields == ("token_ids.ids[1]",)
 
 
 def test_a_message_needs_role_and_content() -> None:
     with pytest.raises(InvalidFieldError, match=r"^messages\[1\]: "):
-        prepare(Conversation([{"role": "user", "content": "hi"}, {"role": "user"}]))
+        Request.of(Conversation([{"role": "user", "content": "hi"}, {"role": "user"}]))
 
 
 def test_contents_of_messages() -> None:
@@ -180,38 +181,38 @@ def test_contents_of_messages() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "assistant", "tool_calls": [call]},
     ]
-    sent = prepare(Conversation(messages)).message.messages.messages
+    sent = Request.of(Conversation(messages)).message.messages.messages
     assert [each.content for each in sent] == ["ab", "", ""]
     for content, error in (
         ([{"type": "image_url", "image_url": {}}], r"^messages\[0\].content\[0\].type: "),
         (None, r"^messages\[0\]: "),
     ):
         with pytest.raises(InvalidFieldError, match=error):
-            prepare(Conversation([{"role": "user", "content": content}]))
+            Request.of(Conversation([{"role": "user", "content": content}]))
     for content in (b"a", 5, ["a"], [{"type": "text"}]):
         with pytest.raises(TypeError, match=r"messages\[0\].content"):
-            prepare(Conversation([{"role": "user", "content": content}]))
+            Request.of(Conversation([{"role": "user", "content": content}]))
 
 
 def test_how_a_conversation_is_rendered() -> None:
     messages = [{"role": "user", "content": "hi"}]
-    usual = prepare(Conversation(messages)).message.messages
+    usual = Request.of(Conversation(messages)).message.messages
     assert not usual.HasField("add_generation_prompt") and not usual.continue_final_message
-    sent = prepare(Conversation(messages, None, {"a": [1]}, False, True)).message.messages
+    sent = Request.of(Conversation(messages, None, {"a": [1]}, False, True)).message.messages
     assert sent.chat_template_kwargs == '{"a": [1]}' and sent.continue_final_message
     assert sent.HasField("add_generation_prompt") and not sent.add_generation_prompt
     for wrong in ([1], {1: 2}, {"a": object()}):
         with pytest.raises(TypeError, match="chat_template_kwargs"):
-            prepare(Conversation(messages, None, wrong))  # type: ignore[arg-type]
+            Request.of(Conversation(messages, None, wrong))  # type: ignore[arg-type]
 
 
 def test_wrong_types_are_type_errors() -> None:
     with pytest.raises(TypeError):
-        prepare("x", temperature="hot")  # type: ignore[arg-type]
+        Request.of("x", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="bytes"):
-        prepare(b"x")
+        Request.of(b"x")
     with pytest.raises(TypeError, match="max_token"):
-        prepare("x", max_token=3)  # type: ignore[call-arg]
+        Request.of("x", max_token=3)  # type: ignore[call-arg]
 
 
 def test_batch_seeds() -> None:
@@ -220,13 +221,6 @@ def test_batch_seeds() -> None:
     assert batch_seeds(None, 2) == [None, None]
     with pytest.raises(ValueError, match="2 seeds for 3 prompts"):
         batch_seeds([1, 2], 3)
-
-
-def test_options_and_prepare_have_the_same_parameters() -> None:
-    import inspect
-
-    parameters = set(inspect.signature(prepare).parameters) - {"prompt"}
-    assert parameters == set(GenerateOptions.__annotations__) | set(BatchOptions.__annotations__)
 
 
 def test_both_clients_have_the_same_surface() -> None:

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry
 
-from draftwire._types.acceptance import RULE_NAMES
+from draftwire._types.speculation import RULE_NAMES
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire_core.runtime.errors import ServiceError
