@@ -25,7 +25,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(directory)
     pip = [sys.executable, "-m", "pip", "--python", directory / "bin" / "python"]
     subprocess.run(
-        [*pip, "install", "--quiet", "-c", "constraints.txt", "."],
+        [*pip, "install", "--quiet", "-c", "constraints.txt", "./sdk"],
         cwd=ROOT,
         check=True,
         timeout=INSTALL_SECONDS,

@@ -201,13 +201,10 @@ class TestLongerTexts:
             eventually(lambda: [each.state for each in client.drafters.list()] == ["ready"], "it drafts")
             request = {"max_tokens": TOKENS, "seed": 3, "ignore_eos": True}
             plain = client.generate(PROMPTS[0], speculation=Speculation(enabled=False), **request)
-
-            def accepted() -> int:
-                result = client.generate(PROMPTS[0], **request)
-                assert result.token_ids == plain.token_ids
-                return result.speculation.accepted_tokens
-
-            assert eventually(accepted, "draft tokens were accepted")
+            # The verifier waits for the drafts: two ranks on shared cores may never be in time otherwise.
+            result = client.generate(PROMPTS[0], speculation=Speculation(planning="always"), **request)
+            assert result.token_ids == plain.token_ids
+            assert result.speculation.accepted_tokens
         finally:
             drafter.stop()
         log = drafter.log.read_text()
