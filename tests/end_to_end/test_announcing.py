@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from draftwire import Client, Drafter
+from draftwire import Client, Drafter, Speculation
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
 from tests.harness.services.services import Services
@@ -27,7 +27,9 @@ def test_it_comes_and_takes_its_leave(client: Client, services: Services) -> Non
     assert drafter.model.model_id == "draft"
 
     def drafts() -> bool:
-        with client.stream("def f", max_tokens=600, ignore_eos=True, seed=1) as stream:
+        with client.stream(
+            "def f", max_tokens=200, ignore_eos=True, seed=1, speculation=Speculation(planning="always")
+        ) as stream:
             return any("announced" in chunk.sources for chunk in stream)
 
     sometimes(drafts, "what it drafts is accepted")

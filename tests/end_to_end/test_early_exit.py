@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwire import Client
+from draftwire import Client, Speculation
 from tests.harness.services.services import Services
 from tests.harness.waiting import sometimes
 
@@ -24,7 +24,7 @@ def check_drafts_and_swaps(client: Client, services: Services, **options: Any) -
     client.drafters.attach(service.address, "remote")
 
     def drafted() -> int:
-        remote = client.generate(PROMPT, ignore_eos=True, **options)
+        remote = client.generate(PROMPT, ignore_eos=True, speculation=Speculation(planning="always"), **options)
         assert remote.token_ids == plain.token_ids
         return remote.speculation.draft_tokens + remote.speculation.stale_nodes
 

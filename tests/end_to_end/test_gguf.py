@@ -56,7 +56,7 @@ def check_a_draft_model_of_a_file(files: dict[str, Path], weights: str, services
         plain = client.generate(PROMPT, temperature=0.0, speculation=Speculation(enabled=False), **OPTIONS)
 
         def drafted() -> int:
-            found = client.generate(PROMPT, temperature=0.0, **OPTIONS)
+            found = client.generate(PROMPT, temperature=0.0, speculation=Speculation(planning="always"), **OPTIONS)
             assert found.token_ids == plain.token_ids
             return found.speculation.accepted_tokens
 

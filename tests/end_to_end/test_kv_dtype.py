@@ -41,7 +41,8 @@ def check_drafts_change_no_token(
         assert attached.model is not None and attached.model.kv_dtype == kv_dtype
 
         def drafted() -> int:
-            found = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3)
+            always = Speculation(planning="always")
+            found = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3, speculation=always)
             assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
             return found.speculation.accepted_tokens
 

@@ -29,7 +29,7 @@ def check_drafts_and_swaps(
     client.drafters.attach(service.address, name="other")
 
     def drafted() -> int:
-        alone = client.generate(PROMPT, **wanted)
+        alone = client.generate(PROMPT, speculation=Speculation(planning="always"), **wanted)
         assert alone.token_ids == plain.token_ids
         return alone.speculation.draft_tokens + alone.speculation.stale_nodes  # all of its drafts may come too late
 

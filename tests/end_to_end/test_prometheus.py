@@ -148,7 +148,9 @@ def monitored(module_services: Services, tmp_path_factory: pytest.TempPathFactor
         def drafted() -> int:
             nonlocal tokens, requests
             tokens, requests = tokens + 48, requests + 1
-            return client.generate("Once", max_tokens=48, temperature=0.0, ignore_eos=True).speculation.accepted_tokens
+            always = Speculation(planning="always")
+            found = client.generate("Once", max_tokens=48, temperature=0.0, ignore_eos=True, speculation=always)
+            return found.speculation.accepted_tokens
 
         sometimes(drafted, "drafts are accepted")
         prometheus.until(f"sum(draftwire:generation_tokens_total) == {tokens}")

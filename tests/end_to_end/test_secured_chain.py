@@ -92,7 +92,9 @@ def test_a_drafter_announces_itself_and_drafts(chain: Chain) -> None:
     with chain.client("generate") as client:
 
         def drafted() -> int:
-            stats = client.generate(PROMPT, max_tokens=64, temperature=0.0).speculation
+            stats = client.generate(
+                PROMPT, max_tokens=64, temperature=0.0, speculation=Speculation(planning="always")
+            ).speculation
             assert {share.name for share in stats.drafters} <= {"announced"}
             return stats.accepted_tokens
 
@@ -220,6 +222,6 @@ class TestACallerThatDrafts:
     def test_a_caller_that_drafts_itself(self, chain: Chain) -> None:
         options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
         with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
-            # The verifier waits for the drafts: without a wait it may be done before the first one.
+            # The verifier waits for drafts: without a wait it may be done before the first one of the caller.
             result = client.generate(PROMPT, max_tokens=64, ignore_eos=True, speculation=Speculation(planning="always"))
-            assert [share.name for share in result.speculation.drafters] == ["caller"]
+            assert "caller" in {share.name for share in result.speculation.drafters}

@@ -30,7 +30,9 @@ def assert_drafts_change_nothing(
     def drafted() -> int:
         accepted = 0
         for (prompt, temperature), expected in plain.items():
-            found = client.generate(prompt, temperature=temperature, **options)
+            found = client.generate(
+                prompt, temperature=temperature, speculation=Speculation(planning="always"), **options
+            )
             assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
             accepted += found.speculation.accepted_tokens
         return accepted
