@@ -5,8 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from drafter_service.verifiers.shares import parse_weights
-from draftwire_core.engine.kv.kv_dtype import KvDtype
-from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.device.choices import KvDtype, Weights
 from draftwire_core.runtime.process.address import Address, ListenAddress, PeerAddress
 from draftwire_core.runtime.process.rank_settings import RankSettings
 from draftwire_core.runtime.process.settings import PeerAddresses, StringList, Variable

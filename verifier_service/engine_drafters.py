@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire_core.engine.checkpoint.abandonment import abandoned_by
+from draftwire_core.engine.checkpoint.load_errors import abandoned_by
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError

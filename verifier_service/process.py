@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError, check_source
-from draftwire_core.engine.device_choice import device_here
+from draftwire_core.engine.device.choices import device_here
 from draftwire_core.runtime.process.follower import run_follower
 from draftwire_core.runtime.process.lifecycle import Shutdown, run_service
 from draftwire_core.runtime.process.memory import release_code_pages

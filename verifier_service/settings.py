@@ -6,9 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from draftwire_core.engine.kernels.kernel_names import Kernels
-from draftwire_core.engine.kv.kv_dtype import KvDtype
-from draftwire_core.engine.model.weight_names import TargetWeights
+from draftwire_core.engine.device.choices import Kernels, KvDtype, TargetWeights
 from draftwire_core.engine.planning.pace import PLAIN_SHARE
 from draftwire_core.runtime.process.address import ListenAddress
 from draftwire_core.runtime.process.rank_settings import RankSettings

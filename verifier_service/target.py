@@ -14,10 +14,10 @@ import torch
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.device.host import share_of_threads
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.kernels.advice import faster, kernels_of, warn_without_library
-from draftwire_core.engine.kernels.cpu_threads import share_of_threads
 from draftwire_core.engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from draftwire_core.engine.loading.self_test import check_reproducible, run_self_test

@@ -11,7 +11,7 @@ from draftwire_core.engine.engine.feature_streams import MOST_KINDS, FeatureKind
 from draftwire_core.engine.model.features.feature_codec import FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
-from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
 from draftwire_core.runtime.errors import at_capacity, shutting_down
 from draftwire_core.runtime.process.engine_thread import ThreadEnded

@@ -29,7 +29,7 @@ from tokenizers.models import BPE
 from benchmarks.faults.gguf_mutations import mutate_file
 from benchmarks.harness.report import add_report_options, end_with_faults
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 
 SECONDS = 10.0
 """Seconds within which every file must be read or refused."""

@@ -46,10 +46,10 @@ from benchmarks.laws.case_requests import SAMPLINGS, Output, Requests, Runner
 from benchmarks.laws.drafter_runners import SWAP_TOKENS, Drafting, Killing, Swapping
 from benchmarks.laws.verifier_runners import FailingOver, FromCache, Preempting
 from draftwire import AsyncClient, Generation, Planning
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.kernels.kernel_names import Kernels
 from draftwire_core.engine.kernels.library import use_kernels
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost

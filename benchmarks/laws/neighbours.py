@@ -21,13 +21,13 @@ import torch
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.report import Spread, add_report_options, print_report
+from draftwire_core.engine.device.choices import TargetWeights
 from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
 from draftwire_core.engine.loading.step_timing import measure_step_cost
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import TargetWeights
 from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 from draftwire_core.engine.planning.pace import PLAIN_SHARE
 from draftwire_core.engine.planning.step_cost import StepCost

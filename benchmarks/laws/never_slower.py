@@ -30,7 +30,7 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import DRAFTER, Services, started
 from draftwire import AsyncClient, Speculation
-from draftwire_core.engine.model.weight_names import TargetWeights
+from draftwire_core.engine.device.choices import TargetWeights
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.peers.environment import Environment
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels
 from tests.harness.checkout import ROOT
 
 Setting = Mapping[str, object]

@@ -35,10 +35,10 @@ from benchmarks.peers.environment import PLACE
 from benchmarks.peers.llama_programs import add_llama_option, llama_program
 from benchmarks.peers.log_probabilities import Quality, Reference, first_scored, quality, write
 from benchmarks.peers.runners.gguf_export import WEIGHTS, exported
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.device.choices import QuantisedWeights, TargetWeights
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import QuantisedWeights, TargetWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 

@@ -22,9 +22,9 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
+from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import Weights
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 

@@ -22,17 +22,17 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.speed.step_share import batch_of
-from draftwire_core.engine.kernels.block_reading import (
+from draftwire_core.engine.device.choices import Kernels
+from draftwire_core.engine.kernels.library import kernels_in_use, use_kernels
+from draftwire_core.engine.kernels.products.block_reading import (
     BlockReading,
     block_reading,
     choose_block_reading,
     use_block_reading,
 )
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm import CompiledGemm
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
-from draftwire_core.engine.kernels.kernel_names import Kernels
-from draftwire_core.engine.kernels.library import kernels_in_use, use_kernels
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
 from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 from tests.harness.engine.random_blocks import random_blocks

@@ -8,7 +8,7 @@ import torch
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.drafters.drafter import DraftSpec
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.runtime.errors import invalid_field, refused_field
 from draftwire_core.runtime.rpc.handshake import shown

@@ -14,8 +14,8 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.blocks.block_drafter import ReceivingBlockDrafter
 from draftwire_core.engine.drafters.blocks.block_network import BlockNetwork
-from draftwire_core.engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
 from draftwire_core.engine.drafters.drafter import FeatureDrafter
 from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
 from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter

@@ -4,18 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from drafter_service.models.loaded_dflash import load_dflash_network
-from drafter_service.models.loaded_eagle import load_eagle_network
 from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads, load_heads
 from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
-from drafter_service.models.loaded_mtp import load_mtp_network
+from drafter_service.models.loaded_networks import load_dflash_network, load_eagle_network, load_mtp_network
 from drafter_service.settings import DrafterSettings
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
 from draftwire_core.engine.drafters.dflash.dflash_config import is_dflash
 from draftwire_core.engine.drafters.eagle.eagle_config import is_eagle
+from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from draftwire_core.runtime.process.logs import get_logger

@@ -15,8 +15,8 @@ from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierShares, parse_weights
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_core.engine.checkpoint.abandonment import abandoned_by
-from draftwire_core.engine.model.device_memory import return_unused
+from draftwire_core.engine.checkpoint.load_errors import abandoned_by
+from draftwire_core.engine.device.gpu import return_unused
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
 from draftwire_core.runtime.process.engine_thread import ThreadEnded, TooManyCommands

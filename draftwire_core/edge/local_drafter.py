@@ -5,14 +5,14 @@ from __future__ import annotations
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.edge.draft_thread import DraftThread
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.device.host import set_cpu_threads
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.kernels.cpu_threads import set_cpu_threads
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.loading.step_timing import measure_step_cost
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import Weights
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
 

@@ -3,7 +3,7 @@
 import pytest
 
 from drafter_service.settings import DrafterSettings
-from draftwire_core.engine.device_choice import device_here
+from draftwire_core.engine.device.choices import device_here
 from draftwire_core.runtime.process.rank_settings import load_rank_settings
 from draftwire_core.runtime.process.settings import load_settings
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels.library import LIBRARY, available_kernels
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions, SpeculationStats
 from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.runtime.errors import invalid_field
 
 THRESHOLDS = {

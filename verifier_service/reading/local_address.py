@@ -10,7 +10,7 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.drafters.drafter import Drafter
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.methods import METHODS, Method
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.runtime.errors import ServiceError, invalid_field, refused_field

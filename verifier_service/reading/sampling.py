@@ -9,7 +9,7 @@ from dataclasses import fields
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.logits.logit_changes import MOST_BIASES, LogitChanges
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.runtime.errors import invalid_field, refused_field

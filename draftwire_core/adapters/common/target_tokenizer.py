@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.engine.text.tokenizer_files import tokenizer_fingerprint
 from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)

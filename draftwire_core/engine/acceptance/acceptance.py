@@ -10,7 +10,7 @@ from draftwire_core.engine.acceptance.coupled import CoupledRule
 from draftwire_core.engine.acceptance.lossy import ThresholdRule, TypicalRule
 from draftwire_core.engine.acceptance.rejection import RejectionRule
 from draftwire_core.engine.acceptance.rule import AcceptanceRule
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.sampling.philox import verifier_key
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwire_core.engine.checkpoint.adapter import adapter_refusal
 from draftwire_core.engine.checkpoint.hub_id import GGUF, SCHEME, HubId
-from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
 from draftwire_core.engine.checkpoint.plain_files import check_directory
+from draftwire_core.engine.errors import ModelLoadError
 
 __all__ = ["CONFIG", "Checkpoint", "ModelLoadError", "check_source"]
 
@@ -124,3 +124,29 @@ def _hint(source: str, hub_id: HubId | None, hub: bool) -> str:
     if not hub or HubId.of(f"{SCHEME}{source}") is None:
         return here
     return f"{here}; to use a model of the Hugging Face hub, write {SCHEME}{source}"
+
+
+_ADAPTER = "adapter_config.json"
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_MOST = 1 << 20
+_LONGEST_NAME = 200
+
+
+def adapter_refusal(directory: Path) -> str | None:
+    """Says that a directory is an adapter, of which model, and how to serve the two; None if it is no adapter."""
+    config = directory / _ADAPTER
+    if not config.is_file() and not any((directory / name).is_file() for name in _ADAPTER_WEIGHTS):
+        return None
+    kind, base = "", ""
+    try:
+        if config.stat().st_size <= _MOST:
+            fields = json.loads(config.read_text(encoding="utf-8"))
+            kind = f" ({str(fields['peft_type'])[:_LONGEST_NAME]})"
+            base = str(fields["base_model_name_or_path"] or "")[:_LONGEST_NAME]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass  # what it says of itself is a part of the message only
+    of = f" of {base}" if base else ""
+    return (
+        f"is an adapter{of}{kind}, not a model: merge it into its base model (merge_and_unload of the package peft), "
+        "save the result, and serve that"
+    )

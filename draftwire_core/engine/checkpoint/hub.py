@@ -23,8 +23,8 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import disable_progress_bars
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
 from draftwire_core.engine.checkpoint.hub_id import GGUF, SCHEME
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,15 @@
-"""What goes wrong in a library while it reads a checkpoint, as a sentence that names the checkpoint."""
+"""The errors of a library that reads a checkpoint, as sentences that name the checkpoint; and abandoned loading."""
 
 from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+from draftwire_core.engine.errors import ModelLoadError, ModelMemoryError
 from draftwire_core.lack_of_memory import lacks_memory
 
 log = logging.getLogger(__name__)
@@ -57,3 +59,27 @@ def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
         if not isinstance(error, _PLAIN) and _INVALID.match(str(error)) is None:
             log.warning("%s not loaded: unexpected error", what, exc_info=error)
         raise ModelLoadError(f"{what}: {reason_of(error)}") from error
+
+
+_abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
+
+
+class LoadAbandonedError(ModelLoadError):
+    """Raised in a thread whose result nobody waits for."""
+
+
+@contextmanager
+def abandoned_by(event: threading.Event) -> Iterator[None]:
+    """Makes `stop_if_abandoned` raise in this thread within the context once the event is set."""
+    token = _abandoned.set(event)
+    try:
+        yield
+    finally:
+        _abandoned.reset(token)
+
+
+def stop_if_abandoned() -> None:
+    """Raises LoadAbandonedError if nobody waits for what this thread loads. Costs less than a microsecond."""
+    event = _abandoned.get()
+    if event is not None and event.is_set():
+        raise LoadAbandonedError("loading was given up, since nobody waits for it any longer")

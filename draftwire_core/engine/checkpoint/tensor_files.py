@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.load_errors import load_errors, stop_if_abandoned
 from draftwire_core.engine.checkpoint.weight_files import INDEX, SINGLE, open_safetensors, weight_map
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

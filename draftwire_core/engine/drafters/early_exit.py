@@ -13,7 +13,7 @@ import numpy as np
 from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
 from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
 from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel

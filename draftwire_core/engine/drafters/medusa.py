@@ -16,8 +16,8 @@ from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.marginal_growth import Guesses, MarginalGrowth
 from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
-from draftwire_core.engine.field_error import FieldError
-from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.errors import FieldError
+from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.acceptance.coupled import walk_on_device
-from draftwire_core.engine.device_copy import HostCopy, to_device
+from draftwire_core.engine.device.device_copy import HostCopy, to_device
 from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel

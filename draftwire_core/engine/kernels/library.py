@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels import build
-from draftwire_core.engine.kernels.kernel_names import Kernels
 from draftwire_core.engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
 
 LIBRARY = build.LIBRARY

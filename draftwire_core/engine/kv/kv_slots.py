@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.kernels.kv_rows import BLOCK, STORED, as_float16, stored_width, write_rows
-from draftwire_core.engine.kv.kv_dtype import KvDtype
 from draftwire_core.engine.kv.recurrent_states import RecurrentStates
 
 PADDING_SLOT = 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.recurrence_shape import LayerMemory, RecurrenceShape
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import LayerMemory, RecurrenceShape
 
 KEPT_EVERY = 256
 """Prompts keep a state for the prefix cache at multiples of this position."""

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.device.choices import KvDtype, Weights
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
-from draftwire_core.engine.field_error import FieldError
-from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.model.room_for_cache import OF_TARGET, check_room
-from draftwire_core.engine.model.weight_names import Weights
 from draftwire_core.engine.text.tokenizer import Tokenizer
 
 

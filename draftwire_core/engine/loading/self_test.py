@@ -17,15 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from draftwire_core.engine.checkpoint.abandonment import LoadAbandonedError, stop_if_abandoned
+from draftwire_core.engine.checkpoint.load_errors import LoadAbandonedError, stop_if_abandoned
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
 from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.kv_slots import KvDtypeError, SlotPool
+from draftwire_core.engine.loading.altered_model import rounded_name, shortened
 from draftwire_core.engine.loading.attention_probe import PROBE_NAME, noted_calls
 from draftwire_core.engine.loading.company_test import same_in_company, slots_for
 from draftwire_core.engine.loading.likely_cause import indexer_of, likely_cause
-from draftwire_core.engine.loading.rounded_attention import rounded_name
-from draftwire_core.engine.loading.shortened_model import shortened
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.device.gpu import memory, return_unused
+from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT, SlotPool
-from draftwire_core.engine.model.device_memory import memory, return_unused
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.ranks.rank_group import RankGroup

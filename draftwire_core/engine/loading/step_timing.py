@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost

@@ -19,8 +19,7 @@ from draftwire_core.engine.logits.grammar_depth import (
     schema_levels,
 )
 from draftwire_core.engine.logits.schema.enforceable_schema import dropped, enforceable, named
-from draftwire_core.engine.logits.schema.fault import fault_of
-from draftwire_core.engine.logits.schema.refusals import SchemaError
+from draftwire_core.engine.logits.schema.refusals import SchemaError, fault_of
 
 _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 """An escape of GBNF, whose groups have the digits of a code point."""

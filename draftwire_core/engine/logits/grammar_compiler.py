@@ -17,10 +17,15 @@ from typing import NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
-from draftwire_core.engine.logits.deep_stack import run_deep
 from draftwire_core.engine.logits.grammar import Grammar, GrammarError
 from draftwire_core.engine.logits.grammar_form import GrammarForm
-from draftwire_core.engine.logits.grammar_library import allows_any, compile_form, first_mask, tokenizer_with_end
+from draftwire_core.engine.logits.grammar_library import (
+    allows_any,
+    compile_form,
+    first_mask,
+    run_deep,
+    tokenizer_with_end,
+)
 from draftwire_core.engine.logits.grammar_trial import GrammarTrial
 from draftwire_core.engine.logits.grammar_trial_process import TRIAL_STACK
 from draftwire_core.engine.text.token_table import TokenTable

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin
 from draftwire_core.engine.logits.longest_path import longest_path
 
 MOST_LEVELS = 2000
-"""Longest allowed chain of references and nesting. A level takes the library at most 6 KiB of stack (`deep_stack`)."""
+"""Longest allowed chain of references and nesting. A level takes the library at most 6 KiB of stack (`run_deep`)."""
 
 _LARK = re.compile(
     r"""(?P<space>[ \t\r]+|(?:\#|//)[^\n]*)

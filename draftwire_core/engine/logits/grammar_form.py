@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from llguidance import LLMatcher
 
-from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.logits.grammar_library import allows_any
 from draftwire_core.engine.logits.logit_editor import TreeRows
 

@@ -5,7 +5,10 @@ Does not import torch, since the trial process (`grammar_trial_process`) imports
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -78,7 +81,7 @@ def tokenizer_with_end(table: TokenTable, encode: Callable[[str], list[int]] | N
 
 
 def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """Compiles a form; returns its matcher at the beginning. Needs a deep stack (`deep_stack`).
+    """Compiles a form; returns its matcher at the beginning. Needs a deep stack (`run_deep`).
 
     Raises:
         GrammarError: the form is invalid or not supported.
@@ -114,3 +117,33 @@ def one_line(message: str) -> str:
     if message == _NO_TOKEN:
         return "allows no text that ends"
     return " ".join(message.split())[:500]
+
+
+ResultT = TypeVar("ResultT")
+
+_SETTING = threading.Lock()
+"""Held while the stack size is set, which applies to every thread that the process starts meanwhile."""
+
+
+def run_deep(function: Callable[[], ResultT], stack_bytes: int) -> ResultT:
+    """Runs a function in a thread with a stack of this size; returns or raises what the function does.
+
+    The stack is only address space until it is used, and is freed when the thread ends.
+    """
+    outcome: Future[ResultT] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name=f"{threading.current_thread().name}-deep", daemon=True)
+    with _SETTING:
+        before = threading.stack_size(stack_bytes)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    thread.join()
+    return outcome.result()

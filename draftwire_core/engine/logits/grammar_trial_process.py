@@ -20,9 +20,8 @@ from pathlib import Path
 
 from llguidance import LLTokenizer
 
-from draftwire_core.engine.logits.deep_stack import run_deep
 from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
-from draftwire_core.engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
+from draftwire_core.engine.logits.grammar_library import compile_form, first_mask, run_deep, tokenizer_with_end
 from draftwire_core.engine.text.token_table import TokenTable
 
 TRIAL_STACK = 64 * 1024 * 1024

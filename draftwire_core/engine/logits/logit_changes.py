@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 
 MOST_PENALTY = 2.0
 MOST_BIAS = 100.0

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import to_device_together
+from draftwire_core.engine.device.device_copy import to_device_together
 from draftwire_core.engine.logits.logit_changes import LogitChanges
 from draftwire_core.engine.logits.logit_editor import TreeRows
 

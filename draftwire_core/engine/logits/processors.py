@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.logits.logit_changes import LogitChanges
 from draftwire_core.engine.logits.logit_editor import LogitEditor, TreeRows
 from draftwire_core.engine.logits.penalties import Penalties

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.kv.kv_slots import KvCache
-from draftwire_core.engine.model.attention.rotary_factors import settle_factors
+from draftwire_core.engine.model.attention.rotary_factors import original_context, settle_factors
 from draftwire_core.engine.model.backends.backend import Backend, StepRunner
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
 from draftwire_core.engine.model.model_facts import block_types, dtype_name, eos_token_ids, parameter_count
-from draftwire_core.engine.model.reading.context_length import context_of
-from draftwire_core.engine.model.weight_names import Weights
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
+
+_UNDECLARED = 2048
+"""Context of a model that declares none."""
+
+
+def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> int:
+    """Tokens of the longest sequence. config: of the text decoder. asked: `--context-length`; None for the default.
+
+    The default is what the model declares, but for a model with two sets of rotary factors what the short ones are for:
+    up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared.
+    """
+    declared = int(getattr(config, "max_position_embeddings", None) or _UNDECLARED)
+    if asked is None:
+        return min(declared, original_context(config) or declared)
+    if asked > declared:
+        raise ModelLoadError(f"model {name}: --context-length {asked} is longer than the model's {declared} tokens")
+    return asked
 
 
 class DescribedModel:

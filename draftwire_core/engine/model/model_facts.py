@@ -7,9 +7,9 @@ from collections import Counter
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
-from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
 
 
 def parameter_count(model: PreTrainedModel) -> int:

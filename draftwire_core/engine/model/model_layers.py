@@ -12,10 +12,9 @@ from transformers import PreTrainedModel
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.attention.packed_attention import current_pass, packed_context
 from draftwire_core.engine.model.features.taps import TapReading
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
 from draftwire_core.engine.model.packed_batch import PackedBatch
-from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.model.rows import FixedRows, Rows
 
 
 class ModelLayers:

@@ -26,8 +26,8 @@ import transformers
 
 from draftwire_core.engine.kernels import library as compiled_library
 from draftwire_core.engine.kernels.build import source_hash
-from draftwire_core.engine.kernels.gemm import CompiledGemm
 from draftwire_core.engine.kernels.library import BF16_PRODUCTS
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm
 from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles
 from draftwire_core.engine.model.layers.fused_layer import FusedLayer
 from draftwire_core.engine.model.layers.layer_fusion import runs_compiled

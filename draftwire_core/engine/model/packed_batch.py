@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.kernels.attention import SlotLanes
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT, SlotList
 from draftwire_core.engine.kv.recurrent_states import LaneState

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import get_args
+from typing import ParamSpec, TypeVar, get_args
+from weakref import WeakMethod
 
 import torch
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
-from draftwire_core.engine.device_copy import HostCopy
-from draftwire_core.engine.field_error import FieldError
-from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.device.choices import KvDtype, TargetWeights, Weights
+from draftwire_core.engine.device.device_copy import HostCopy
+from draftwire_core.engine.errors import FieldError, ModelMemoryError
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.model.attention.absolute_positions import give_positions
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
 from draftwire_core.engine.model.backends.backend import Needs
 from draftwire_core.engine.model.backends.choose_backend import choose_backend
 from draftwire_core.engine.model.described_model import DescribedModel
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.model_facts import query_group_size
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError, read_model, usable_device
 from draftwire_core.engine.model.recurrent.recurrent_layers import use_packed_mixers
-from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.model.rows import FixedRows, Rows
 from draftwire_core.engine.model.shallow_model import check_layers, first_layers
-from draftwire_core.engine.model.weak_call import weak_call
-from draftwire_core.engine.model.weight_names import TargetWeights, Weights
 from draftwire_core.engine.sampling.kernel_sampler import sampler_of
 from draftwire_core.engine.sampling.step_draws import StepDraws
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def weak_call(method: Callable[P, T]) -> Callable[P, T]:
+    """The method without a reference to its object, which owns what calls it: a model that nobody uses any more must
+    leave the device at once, not when Python's collector finds the cycle."""
+    reference = WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        found = reference()
+        assert found is not None, "its object calls it"
+        return found(*args, **kwargs)
+
+    return call
+
 
 __all__ = ["ModelLoadError", "PackedModel", "UnsupportedModelError"]
 

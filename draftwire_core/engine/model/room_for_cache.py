@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
-from draftwire_core.engine.model.host_memory import free_memory
+from draftwire_core.engine.device.host import free_memory
+from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.model.packed_model import PackedModel
 
 SETTING = "--kv-slots"

@@ -7,7 +7,7 @@ import copy
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 
 
 def check_layers(count: int, layers: int) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.recurrence_shape import PassItems
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import PassItems
 from draftwire_core.engine.kv.recurrent_states import RecurrentStates, SequenceState, State
 from draftwire_core.engine.model.packed_batch import Lane, PackedBatch
 

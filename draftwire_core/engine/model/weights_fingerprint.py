@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch.distributed.tensor import DTensor
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.model.file_pages import let_go
 
 _SAMPLES = 256

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.sampling.coupled_sampler import top_candidates
 from draftwire_core.engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler, sampler_of

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from draftwire_core.engine.device.gpu import KernelsUnusableError, kernels_tried
 from draftwire_core.engine.sampling.coupled_sampler import sample
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.sampling.step_draws import PLAIN_NUMBERS, StepDraws
-from draftwire_core.engine.triton_trial import KernelsUnusableError, kernels_tried
 
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import to_device_together
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.device.device_copy import to_device_together
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.sampling.gumbel import MAX_POSITION
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 

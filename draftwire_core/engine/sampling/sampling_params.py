@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Protocol, Self
 
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy, as in vLLM: logits 1e-4 apart are then 10 units of noise apart, and float32

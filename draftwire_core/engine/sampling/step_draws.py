@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import to_device
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 
 ROW, SEED, POSITION, TEMPERATURE, TOKEN, PARENT, TOP_K, TOP_P, MIN_P = range(9)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+MARKER = re.compile(r"<[^<>]+>|<[^<>]{2,}|\[[A-Z_/]+\]")
+"""A marker, or the start of one."""
+
 
 Call = tuple[str, Mapping[str, Any] | str]
 """A tool's name, and the arguments: an object, or text where the model wrote none."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwire_core.engine.text.call_spelling import HERMES, LFM, CallSpelling
-from draftwire_core.engine.text.marker import MARKER
+from draftwire_core.engine.text.call_spelling import HERMES, LFM, MARKER, CallSpelling
 from draftwire_core.engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
 
 _DESCRIPTION = "Answers the trial"

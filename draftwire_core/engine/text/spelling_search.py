@@ -9,8 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from draftwire_core.engine.text.call_spelling import ArgumentStyle, CallSpelling
-from draftwire_core.engine.text.marker import MARKER
+from draftwire_core.engine.text.call_spelling import MARKER, ArgumentStyle, CallSpelling
 
 NAMES = ("trial_tool", "trial_other")
 """The tools that the trial calls: the first alone, then both."""

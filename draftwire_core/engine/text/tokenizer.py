@@ -21,8 +21,7 @@ from draftwire_core.engine.text.stand_in_tools import with_tools
 from draftwire_core.engine.text.text_bound import bytes_per_token
 from draftwire_core.engine.text.token_table import TokenTable
 from draftwire_core.engine.text.token_texts import TokenTexts
-from draftwire_core.engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files
-from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files, tokenizer_fingerprint
 from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
@@ -57,7 +56,7 @@ class Tokenizer:
         """Loads a tokenizer from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source, model=False)
         if checkpoint.gguf is not None:
-            from draftwire_core.engine.checkpoint.gguf_file import (
+            from draftwire_core.engine.checkpoint.gguf.gguf_file import (
                 GgufFile,  # needs the package gguf, which others do not
             )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import importlib.util
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
@@ -57,3 +60,16 @@ def _is_there(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:  # of the package that it would be in
         return False
+
+
+def tokenizer_fingerprint(backend: Mapping[str, object]) -> str:
+    """SHA-256 (hex) of the parts that determine ids: model with vocabulary and merges, normaliser, pre-tokenizer, added
+    tokens.
+
+    What is put around a text does not count: drafters are given ids, and those of models of one family often differ in
+    it.
+
+    backend: the content of a `tokenizer.json`.
+    """
+    kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -20,7 +20,7 @@ from draftwire.cli.table import print_table
 from draftwire_core.training.cli.options import device_of
 
 if TYPE_CHECKING:
-    from draftwire_core.engine.early_exit_calibration import EarlyExitCalibration
+    from draftwire_core.engine.loading.early_exit_calibration import EarlyExitCalibration
 
 calibrate = typer.Typer(help="Measure which settings fit a model on this machine.", no_args_is_help=True)
 
@@ -84,8 +84,8 @@ def _measure(
     # Imported when the command runs, because all other commands work without the serving libraries.
     try:
         from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-        from draftwire_core.engine.early_exit_calibration import calibrate_early_exit
-        from draftwire_core.engine.kernels.cpu_threads import set_cpu_threads
+        from draftwire_core.engine.device.host import set_cpu_threads
+        from draftwire_core.engine.loading.early_exit_calibration import calibrate_early_exit
         from draftwire_core.engine.model.packed_model import PackedModel
         from draftwire_core.engine.text.tokenizer import Tokenizer
     except ModuleNotFoundError as error:

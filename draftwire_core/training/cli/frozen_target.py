@@ -10,10 +10,13 @@ from typing import Any, TypeVar, get_type_hints
 
 from draftwire.cli.failure import Failure
 from draftwire_core.training.cli.options import check_training_installed, device_of
-from draftwire_core.training.dflash.order import DflashOrder
-from draftwire_core.training.eagle.order import EagleOrder
-from draftwire_core.training.frozen_target.order import TrainingError, TrainingOrder
-from draftwire_core.training.medusa.order import MedusaOrder
+from draftwire_core.training.frozen_target.order import (
+    DflashOrder,
+    EagleOrder,
+    MedusaOrder,
+    TrainingError,
+    TrainingOrder,
+)
 
 OrderT = TypeVar("OrderT", bound=TrainingOrder)
 
@@ -61,7 +64,7 @@ def _say(line: str) -> None:
 @ordered(EagleOrder)
 def eagle3(order: EagleOrder) -> None:
     """Train an EAGLE-3 drafter on a frozen target; attach it as local:eagle3?model=DIR."""
-    from draftwire_core.training.eagle.run import run
+    from draftwire_core.training.eagle.training import run
 
     run(order, _say)
 
@@ -69,7 +72,7 @@ def eagle3(order: EagleOrder) -> None:
 @ordered(DflashOrder)
 def dflash(order: DflashOrder) -> None:
     """Train a DFlash drafter on a frozen target; attach it as local:dflash?model=DIR."""
-    from draftwire_core.training.dflash.run import run
+    from draftwire_core.training.dflash.training import run
 
     run(order, _say)
 
@@ -77,6 +80,6 @@ def dflash(order: DflashOrder) -> None:
 @ordered(MedusaOrder)
 def medusa(order: MedusaOrder) -> None:
     """Train Medusa heads on a frozen target; attach them as local:medusa?heads=DIR."""
-    from draftwire_core.training.medusa.run import run
+    from draftwire_core.training.medusa.training import run
 
     run(order, _say)

@@ -33,7 +33,7 @@ def device_of(asked: str, tell: Callable[[str], None]) -> str:
     Raises:
         ValueError: there is no such device.
     """
-    from draftwire_core.engine.device_choice import device_here
+    from draftwire_core.engine.device.choices import device_here
 
     chosen = device_here(asked)
     tell(f"device: {chosen.about}")

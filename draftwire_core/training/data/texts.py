@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from draftwire._program.prompt_file import read_prompt_file
+from draftwire._program.prompt_file import PromptEntry, read_prompt_file
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
@@ -113,3 +113,22 @@ def windows_of(
         for part in (learnt, texts[::_HELD_OUT])
     ]
     return parts[0], parts[1]
+
+
+def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[int]]:
+    """Returns the prompts of a file as token ids, each cut to its last `longest` tokens.
+
+    Each line of a .jsonl file is an object with `token_ids`, or with a text as `prompt` or `text`. In any other file
+    each line that is not empty is a text. Raises ValueError.
+    """
+    entries = read_prompt_file(path, "--prompts", by_line=True)
+    return [_token_ids(entry, tokenizer)[-longest:] for entry in entries]
+
+
+def _token_ids(entry: PromptEntry, tokenizer: Tokenizer) -> list[int]:
+    ids = entry.fields.get("token_ids")
+    if not ids:
+        return tokenizer.encode(entry.text)
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise ValueError(f'{entry.place}: "token_ids" is not a list of numbers')
+    return ids

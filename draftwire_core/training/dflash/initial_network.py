@@ -13,8 +13,8 @@ from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, dflash_mo
 from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
 from draftwire_core.engine.model.shallow_model import decoder_layers
 from draftwire_core.training.dflash.root_attention import look_at_roots
-from draftwire_core.training.frozen_target.lent_weights import with_targets
 from draftwire_core.training.frozen_target.network_shape import layers_like, shallow_layers
+from draftwire_core.training.frozen_target.network_trainer import with_targets
 from draftwire_core.training.frozen_target.target_states import reading
 
 _READ = 5

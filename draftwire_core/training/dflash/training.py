@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, save_dflash
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
-from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network
+from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network, mask_token_of
 from draftwire_core.training.frozen_target.network_shape import most_frequent
 from draftwire_core.training.frozen_target.network_trainer import NetworkTrainer
+from draftwire_core.training.frozen_target.order import DflashOrder, Say
+from draftwire_core.training.frozen_target.preparation import Prepared, say_accuracy, train
 from draftwire_core.training.frozen_target.trainer import TrainingOptions
 
 _IGNORED = -100
@@ -159,3 +163,31 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
             answers = target.gather(1, places.unsqueeze(2).expand(-1, -1, target.shape[2]))
             logits = self._blocks.guess(features, tokens.gather(1, some), some)
             yield Guesses(logits, answers.unflatten(1, (-1, config.guesses)), labelled, there)
+
+
+def run(order: DflashOrder, say: Say) -> list[float]:
+    """Trains, writes the drafter, and reports its quality on held-out texts. Raises TrainingError."""
+
+    def make(given: Prepared) -> DflashTrainer:
+        mask = order.mask_token
+        if mask is None:
+            tokenizer = AutoTokenizer.from_pretrained(given.checkpoint.directory, local_files_only=True)
+            mask = mask_token_of(tokenizer, int(given.base.get_output_embeddings().out_features))
+        training = DflashTraining(
+            **order.training(),
+            decay=decay_of(order.block),
+            block=order.block,
+            layers=order.layers,
+            anchors=order.anchors,
+            mask_token=mask,
+            draft_vocab=order.draft_vocab,
+        )
+        return DflashTrainer(given.base, given.windows, order.out, training, given.saved_as)
+
+    trainer, given = train(order, order.block - 1, say, make)
+    accuracy = trainer.accuracy(given.held_out)
+    say_accuracy(accuracy, say)
+    if len(accuracy) < order.block - 1:
+        say(f"token {len(accuracy) + 1} and later ones: too few blocks guess all tokens before")
+    say(f"{1 + math.fsum(accumulate(accuracy, mul)):.2f} tokens per block are expected")
+    return accuracy

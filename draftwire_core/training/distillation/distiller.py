@@ -15,7 +15,7 @@ from pathlib import Path
 
 from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
 from draftwire_core.training.data.dataset import Dataset
-from draftwire_core.training.data.prompts import read_prompts
+from draftwire_core.training.data.texts import read_prompts
 from draftwire_core.training.distillation.acceptance import Acceptance, measure
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import Trainer, TrainingOptions

@@ -18,6 +18,8 @@ from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.eagle.unrolled import Unrolled
 from draftwire_core.training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
 from draftwire_core.training.frozen_target.network_trainer import NetworkTrainer
+from draftwire_core.training.frozen_target.order import EagleOrder, Say
+from draftwire_core.training.frozen_target.preparation import Prepared, say_accuracy, train
 from draftwire_core.training.frozen_target.trainer import TrainingOptions
 
 
@@ -140,3 +142,18 @@ def _initial(base: PreTrainedModel, target_ids: torch.Tensor | None, training: E
     model.float()
     mapping.float()
     return DraftNetwork(config, model, mapping, config.aux_layers or (), target_ids, frozenset())
+
+
+def run(order: EagleOrder, say: Say) -> list[float]:
+    """Trains, writes the drafter, and reports its quality on held-out texts. Raises TrainingError."""
+
+    def make(given: Prepared) -> EagleTrainer:
+        training = EagleTraining(
+            **order.training(), ahead=order.ahead, draft_vocab=order.draft_vocab, aux_layers=order.layers_read
+        )
+        return EagleTrainer(given.base, given.windows, order.out, training, given.saved_as)
+
+    trainer, given = train(order, order.ahead, say, make)
+    accuracy = trainer.accuracy(given.held_out)
+    say_accuracy(accuracy, say)
+    return accuracy

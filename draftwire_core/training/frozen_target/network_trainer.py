@@ -6,9 +6,9 @@ from typing import Generic
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
-from draftwire_core.training.frozen_target.lent_weights import with_targets
+from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork
 from draftwire_core.training.frozen_target.target_states import reading
 from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer
 
@@ -48,3 +48,21 @@ class NetworkTrainer(FrozenTargetTrainer, Generic[ConfigT]):
         """
         wanted = target if self.network.target_ids is None else target[:, self.network.target_ids]
         return nn.functional.cross_entropy(logits.float(), wanted.float().softmax(-1), reduction=reduction)
+
+
+def with_targets(network: DraftNetwork[ConfigT], base: PreTrainedModel) -> DraftNetwork[ConfigT]:
+    """Returns the network with those weights of the target that it lacks, which are shared and not trained.
+
+    All of it is then on the target's device."""
+    embedding, output = base.get_input_embeddings().weight, base.get_output_embeddings().weight
+    if network.target_ids is not None:
+        output = output[network.target_ids.to(output.device)]
+    for name, module, weight in (
+        (EMBEDDING, network.model.get_input_embeddings(), embedding),
+        (HEAD, network.model.get_output_embeddings(), output),
+    ):
+        if name in network.lacking:
+            module.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    network.model.to(base.device)
+    network.mapping.to(base.device)
+    return network

@@ -62,3 +62,64 @@ class TrainingOrder:
 DraftVocabulary = Annotated[
     int, typer.Option(min=0, help="Draft only this many of the texts' most frequent tokens; 0 for all.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class DflashOrder(TrainingOrder):
+    """Options of a training; see `draftwire train dflash`."""
+
+    block: Annotated[
+        int, typer.Option(min=2, max=128, help="Size of a block: one token more than it guesses ahead.")
+    ] = 8
+    layers: Annotated[int, typer.Option(min=1, max=16, help="Layers of the drafter.")] = 2
+    anchors: Annotated[int, typer.Option(min=1, help="Random places per window and step at which to guess.")] = 32
+    draft_vocab: DraftVocabulary = 0
+    mask_token: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Id of the token that stands for one to be guessed; by default the tokenizer's mask, an unused id, "
+            "its padding or its end of text.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EagleOrder(TrainingOrder):
+    """Options of a training; see `draftwire train eagle3`."""
+
+    ahead: Annotated[int, typer.Option(min=1, max=16, help="Steps of drafting to learn: tokens guessed ahead.")] = 4
+    draft_vocab: DraftVocabulary = 0
+    aux_layers: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Layers of the target whose inputs the drafter reads; their number stands for the last one's output, "
+            "which MTP layers read. By default the usual ones of EAGLE-3.",
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        """Raises TrainingError for layers that are no numbers."""
+        _ = self.layers_read
+
+    @property
+    def layers_read(self) -> tuple[int, ...]:
+        """Indices of the layers of `aux_layers`."""
+        try:
+            return tuple(int(each) for each in self.aux_layers.split(",") if self.aux_layers)
+        except ValueError:
+            raise TrainingError(
+                f"--aux-layers must be numbers with commas between them, got {self.aux_layers!r}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaOrder(TrainingOrder):
+    """Options of a training; see `draftwire train medusa`."""
+
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory for the heads. An interrupted training resumes there.")
+    ]
+    heads: Annotated[int, typer.Option(min=1, max=64, help="Number of heads: tokens guessed ahead.")] = 4
+    layers: Annotated[int, typer.Option(min=0, max=16, help="Residual blocks per head.")] = 1

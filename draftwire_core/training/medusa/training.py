@@ -11,7 +11,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.drafters.medusa_heads import MedusaHeads
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.texts import Windows
+from draftwire_core.training.frozen_target.order import MedusaOrder, Say
+from draftwire_core.training.frozen_target.preparation import Prepared, train
 from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 
 _TOP = 5
@@ -100,3 +103,18 @@ def _pairs(states: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torc
     wanted = labels[:, ahead:]
     there = wanted >= 0
     return states[:, : wanted.shape[1]][there], wanted[there]
+
+
+def run(order: MedusaOrder, say: Say) -> list[HeadAccuracy]:
+    """Trains, writes the heads with the target's tokenizer, and reports their quality. Raises TrainingError."""
+
+    def make(given: Prepared) -> MedusaTrainer:
+        training = MedusaTraining(**order.training(), heads=order.heads, layers=order.layers)
+        return MedusaTrainer(given.base, given.windows, order.out, training, given.saved_as)
+
+    trainer, given = train(order, order.heads, say, make)
+    Tokenizer.load(given.checkpoint).save(order.out)
+    accuracy = trainer.accuracy(given.held_out)
+    for index, each in enumerate(accuracy, start=1):
+        say(f"head {index}: {each.top1:.1%} correct on held-out text, {each.top5:.1%} within its top five")
+    return accuracy

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Generic
 
 from draftwire import ServedRequest
-from draftwire_core.training.refresh.learner import ExampleT, Learner
-from draftwire_core.training.refresh.replay_set import ReplaySet
+from draftwire_core.training.refresh.learner import ExampleT, Learner, ReplaySet
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher

@@ -10,7 +10,7 @@ from draftwire.cli.failure import Failure
 from draftwire_tools.service import child_environment
 
 AUTO = "auto"
-_MODULE = "draftwire_core.engine.device_choice"
+_MODULE = "draftwire_core.engine.device.choices"
 _SECONDS = 120.0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.peers.llama_programs import llama_program
 from benchmarks.peers.runners.gguf_export import exported
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from tests.harness.checkout import MODELS
 
 pytestmark = pytest.mark.processes

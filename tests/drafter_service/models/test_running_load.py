@@ -19,7 +19,7 @@ from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
 from draftwire.v1.drafter_service_pb2 import LoadModelRequest
-from draftwire_core.engine.checkpoint.abandonment import abandoned_by, stop_if_abandoned
+from draftwire_core.engine.checkpoint.load_errors import abandoned_by, stop_if_abandoned
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError

@@ -11,13 +11,13 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import Sequence as EngineSequence
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import Finish
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
-from draftwire_core.engine.kv.kv_dtype import KvDtype
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost

@@ -250,6 +250,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         patch.setattr(dist, "all_gather_into_tensor", _all_gather)
         if importlib.util.find_spec("triton"):
+            from draftwire_core.engine.device.gpu import MOST_SHARED
             from draftwire_core.engine.model.cuda import kernel_linear
             from draftwire_core.engine.model.cuda.kernels import (
                 attention,
@@ -261,7 +262,6 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 rank_sum,
                 slot_moves,
             )
-            from draftwire_core.engine.model.cuda.kernels.device_facts import MOST_SHARED
             from draftwire_core.engine.sampling.triton_kernels import draw, filters, rank
 
             for module in (attention, product):

@@ -4,7 +4,7 @@ import gguf
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 
 HALVES: dict[BlockType, tuple[int, ...]] = {
     "q8_0": (0,),

@@ -25,15 +25,14 @@ from triton.runtime.jit import JITFunction
 
 from draftwire_core.engine.model.cuda.kernels import attention, packed_product, product
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
-from draftwire_core.engine.model.cuda.kernels.draft_tokens import take_tokens
 from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
 from draftwire_core.engine.model.cuda.kernels.product import multiply
 from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
-from draftwire_core.engine.model.cuda.kernels.slot_moves import move_slots
+from draftwire_core.engine.model.cuda.kernels.table_copies import move_slots, take_tokens
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
-from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
+from draftwire_core.engine.model.cuda.work.slot_work import PlacedWork
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""

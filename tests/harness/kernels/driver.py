@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from draftwire_core.engine.kernels import build
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from tests.harness.checkout import ROOT
 
 DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from draftwire_core.engine.kernels import compiled_product
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels.library import GEMM_KERNELS, LIBRARY, available_kernels
+from draftwire_core.engine.kernels.products import compiled_product
 
 _THERE = available_kernels() if LIBRARY.exists() else ()
 NUMBERS = {name: GEMM_KERNELS.index(name) for name in GEMM_KERNELS if name in _THERE}

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from tests.harness.checkout import ROOT
 
 

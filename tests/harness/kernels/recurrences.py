@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import (
+    LayerMemory,
+    PassItems,
+    RecurrenceShape,
+    RecurrenceWeights,
+)
 from draftwire_core.engine.kernels.structs import DECAYS
 from tests.harness.kernels.driver import RECURRENCE, encoded
 

@@ -8,8 +8,7 @@ import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group
-from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
-from draftwire_core.engine.checkpoint.quantised.words import unpacked
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight, unpacked
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _BITS = 4

@@ -9,8 +9,7 @@ import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group, checked_group, input_order
-from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerRows, IntegerWeight
-from draftwire_core.engine.checkpoint.quantised.words import unpacked
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerRows, IntegerWeight, unpacked
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")

@@ -9,8 +9,7 @@ import torch
 from draftwire_core.engine.checkpoint.quantised.awq import inputs_per_group
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, input_order
-from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
-from draftwire_core.engine.checkpoint.quantised.words import unpacked
+from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight, unpacked
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _OFFSETS = {"gptq": 1, "gptq_v2": 0}

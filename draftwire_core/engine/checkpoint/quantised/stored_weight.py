@@ -84,3 +84,11 @@ class Float8Weight:
         blocks = torch.arange(first, last) // self.block_outputs
         scales = self.tensors[self.scale_name].float().reshape(-(-self.outputs // self.block_outputs), -1)
         return values, scales[blocks]
+
+
+def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """Returns the integers in words, int32 [..., words]: a new uint8 [..., words * 32 / bits]."""
+    given = words.contiguous().view(torch.uint8)
+    if bits == 8:
+        return given.clone()
+    return torch.stack([given & 15, given >> 4], -1).flatten(-2)

@@ -11,6 +11,8 @@ from draftwire_core.engine.drafters.blocks.block_network import Block, BlockNetw
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
 from draftwire_core.engine.drafters.features.reading_drafter import READING, ReadingDraft
+from draftwire_core.engine.drafters.features.received_features import ReceivedFeatures
+from draftwire_core.engine.drafters.features.receiving_drafter import FeatureReceiver
 from draftwire_core.engine.drafters.marginal_growth import WIDTH, MarginalGrowth
 from draftwire_core.engine.drafters.model.draft_model import Outlook
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, check_room
@@ -198,3 +200,12 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
         for index, draft in enumerate(drafts):
             self.marginals.extend(draft, found[index * asked : (index + 1) * asked])
         return len(drafts)
+
+
+class ReceivingBlockDrafter(FeatureReceiver[BlockDraft], BlockDrafter):
+    """A BlockDrafter that is given its features."""
+
+    def __init__(self, network: BlockNetwork, growth: TreeGrowth | None = None):
+        """As for BlockDrafter."""
+        self._received = ReceivedFeatures(network.model.hidden_size, network.model.dtype)
+        BlockDrafter.__init__(self, network, self._received, growth)

@@ -7,7 +7,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.kv.kv_slots import KvCache
-from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 
 
 class ContextKeys(nn.Module):

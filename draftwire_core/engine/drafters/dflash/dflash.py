@@ -9,12 +9,11 @@ from draftwire_core.engine.drafters.blocks.block_drafter import BlockDrafter
 from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
 from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
-from draftwire_core.engine.drafters.features.lent import network_of
+from draftwire_core.engine.drafters.features.lent import NetworkOptions, network_of
 from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
-from draftwire_core.engine.drafters.features.network_options import NetworkOptions
 from draftwire_core.engine.drafters.marginal_growth import WIDTH
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import OF_TARGET
 

@@ -10,7 +10,7 @@ from draftwire_core.engine.drafters.blocks.block_network import Block, Reading, 
 from draftwire_core.engine.drafters.dflash.context_keys import ContextKeys
 from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash
-from draftwire_core.engine.drafters.features.draft_vocabulary import in_target_ids
+from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import SETTING

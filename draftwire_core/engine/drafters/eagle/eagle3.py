@@ -7,20 +7,19 @@ from typing import ClassVar, cast, get_args
 
 from torch import nn
 
+from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.drafters.blocks.block_drafter import BlockDrafter
 from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
 from draftwire_core.engine.drafters.eagle.parallel_network import ParallelEagleNetwork
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
-from draftwire_core.engine.drafters.features.lent import network_of
+from draftwire_core.engine.drafters.features.lent import NetworkOptions, network_of
 from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
-from draftwire_core.engine.drafters.features.network_options import NetworkOptions
 from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
 from draftwire_core.engine.drafters.features.trial_pass import try_pass
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import OF_TARGET
-from draftwire_core.engine.model.weight_names import Weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
+from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.drafters.blocks.block_network import Block, Reading, try_blocks
 from draftwire_core.engine.drafters.eagle.eagle_files import Eagle
-from draftwire_core.engine.drafters.features.draft_vocabulary import in_target_ids
+from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import SETTING
-from draftwire_core.engine.model.weight_names import Weights
 
 
 class ParallelEagleNetwork:

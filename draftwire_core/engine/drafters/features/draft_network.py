@@ -222,3 +222,15 @@ def _lacking(config: NetworkConfig, target: TargetShape, tensors: dict[str, torc
     if lacking and config.layers.hidden_size != target.hidden_size:
         raise ValueError(f"tensor {min(lacking)} is missing, and the target's own is for another hidden size")
     return lacking
+
+
+def in_target_ids(logits: torch.Tensor, target_ids: torch.Tensor | None, vocabulary: int) -> torch.Tensor:
+    """Returns logits by the target's ids, [rows, vocabulary], -inf for tokens that the drafter does not know.
+
+    logits: [rows, draft vocabulary]. target_ids: see `DraftNetwork.target_ids`.
+    """
+    if target_ids is None:
+        return logits
+    spread = logits.new_full((len(logits), vocabulary), -torch.inf)
+    spread[:, target_ids] = logits
+    return spread

@@ -1,9 +1,11 @@
-"""What a target in the same process lends to a network that reads its features."""
+"""Networks in checkpoints of their own that draft in the verifier: their options, and what the target lends them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -11,7 +13,26 @@ from torch import nn
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork, TargetShape
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """Options that all such drafters have."""
+
+    kind: ClassVar[str]
+    """Kind of checkpoint, as error messages name it."""
+    model: str = ""
+    """Directory or hub id of a checkpoint for the target; required."""
+    window: int = 0
+    """Last tokens of a text that it reads when it begins; 0 for all."""
+
+    def __post_init__(self) -> None:
+        if self.window < 0:
+            raise FieldError("window", f"must be at least 0, got {self.window}")
+        if not self.model:
+            raise FieldError("model", f"must be given: the directory or hub id of {self.kind} checkpoint")
 
 
 class Lent(nn.Module):

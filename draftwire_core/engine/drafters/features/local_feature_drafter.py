@@ -10,7 +10,7 @@ from draftwire_core.engine.drafters.features.feature_source import EngineFeature
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
-from draftwire_core.engine.model.linear.packed_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 from draftwire_core.engine.model.packed_model import PackedModel
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
-from draftwire_core.engine.drafters.features.draft_vocabulary import in_target_ids
+from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
 from draftwire_core.engine.drafters.model.slot_drafter import check_room

@@ -8,10 +8,9 @@ from typing import cast
 
 from draftwire_core.engine.drafters.lookahead.jacobi_window import JacobiWindow
 from draftwire_core.engine.drafters.lookahead.ngram_pool import NgramPool
-from draftwire_core.engine.drafters.lookup.lookup import Place
-from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter, Place
 from draftwire_core.engine.drafters.probing import NO_PROBES, Probes
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.tree.token_tree import Node
 
 _MOST_COLUMNS = 64

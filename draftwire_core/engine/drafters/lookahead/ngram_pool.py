@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from draftwire_core.engine.drafters.lookup.lookup import Place
+from draftwire_core.engine.drafters.lookup.lookup_drafter import Place
 
 _MOST_FIRST_TOKENS = 1024
 """Most first tokens; beyond this, the least recently used are dropped with their n-grams."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count, groupby
 from operator import itemgetter
+from typing import NamedTuple, Protocol
 
 from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
 from draftwire_core.engine.drafters.drafter import DraftSpec
-from draftwire_core.engine.drafters.lookup.lookup import Lookup, Place
 from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from draftwire_core.engine.planning.round_worth import least_worth
 from draftwire_core.engine.tree.token_tree import Node
@@ -21,6 +21,33 @@ few enough not to delay a step."""
 _WIDTH = 3
 """Most children of a node."""
 _SOURCE = "lookup"
+
+
+class Text(Protocol):
+    """A text or a collection of texts seen before."""
+
+    def following(self, where: int) -> Iterable[tuple[int, float, int]]:
+        """Returns the tokens seen next at a place: each token, its relative frequency, and the place after it."""
+
+
+class Place(NamedTuple):
+    """A place in a text from which a sequence may continue."""
+
+    length: int
+    """Number of tokens before it that match the sequence's last ones."""
+    text: Text
+    where: int
+
+
+class Lookup(Protocol):
+    """Finds the places for one sequence. Its work per token is bounded, whatever the length of the sequence."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Adds the sequence's next tokens, prompt and output alike."""
+
+    def places(self) -> Sequence[Place]:
+        """Returns places from which the sequence may continue, longest match first, few enough to examine all of
+        them."""
 
 
 class _Draft(TreeDraft):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwire_core.engine.drafters.lookup.lookup import Place
-from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter, Place
 from draftwire_core.engine.drafters.lookup.ngram_index import NgramIndex
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 
 _LONGEST = 64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftwire_core.engine.drafters.lookup.lookup import Place
+from draftwire_core.engine.drafters.lookup.lookup_drafter import Place
 
 _MOST_COMPARED = 16
 """Most places of an n-gram that are compared further, latest first; a text that repeats one token has as many places as

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftwire_core.engine.drafters.lookup.lookup import Place
-from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter, Place
 from draftwire_core.engine.drafters.lookup.ngram_index import MOST_PLACES, NgramIndex
 from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 

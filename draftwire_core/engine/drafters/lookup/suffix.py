@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwire_core.engine.drafters.lookup.lookup import Place
-from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter, Place
 from draftwire_core.engine.drafters.lookup.suffix_automaton import SuffixAutomaton
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 
 _LONGEST_LEAST = 64
 _KEEP = range(1_000, 10_000_001)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
+from draftwire_core.engine.device.gpu import return_unused
 from draftwire_core.engine.drafters.drafter import Drafter, DraftSpec, EngineState, Growth
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, Outlook
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.model.device_memory import return_unused
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.round_worth import RoundWorth
 from draftwire_core.engine.planning.step_clock import StepClock

@@ -7,8 +7,7 @@ from typing import Any
 
 from draftwire_core.engine.logits.schema.listed_values import constants_of, disjoint, types_of
 from draftwire_core.engine.logits.schema.references import References
-from draftwire_core.engine.logits.schema.refusals import Refusals, Strictness, inside
-from draftwire_core.engine.logits.schema.shapes import check_shapes
+from draftwire_core.engine.logits.schema.refusals import Refusals, Strictness, check_shapes, inside
 
 Schema = dict[str, Any]
 

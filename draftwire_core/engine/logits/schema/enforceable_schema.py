@@ -13,12 +13,17 @@ from typing import Any
 
 from draftwire_core.engine.logits.schema.alternatives import Alternatives
 from draftwire_core.engine.logits.schema.counts import Counts
-from draftwire_core.engine.logits.schema.fault import OF_ROOT
 from draftwire_core.engine.logits.schema.large_integers import with_exact_integers
 from draftwire_core.engine.logits.schema.patterns import Patterns
 from draftwire_core.engine.logits.schema.references import LISTS, MAPS, ONE, References
-from draftwire_core.engine.logits.schema.refusals import Refusals, SchemaError, Strictness, inside
-from draftwire_core.engine.logits.schema.shapes import check_shapes
+from draftwire_core.engine.logits.schema.refusals import (
+    OF_ROOT,
+    Refusals,
+    SchemaError,
+    Strictness,
+    check_shapes,
+    inside,
+)
 
 Schema = dict[str, Any]
 

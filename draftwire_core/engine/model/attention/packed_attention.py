@@ -20,12 +20,12 @@ from transformers import AttentionInterface
 
 from draftwire_core.engine.kernels import attention as compiled_attention
 from draftwire_core.engine.kernels.kv_rows import STORED, elements, widened
-from draftwire_core.engine.kernels.recurrence import RecurrenceCall
+from draftwire_core.engine.kernels.recurrent.recurrence import RecurrenceCall
 from draftwire_core.engine.kernels.structs import StoredRows
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.features.taps import TapReading
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
+from draftwire_core.engine.model.rows import FixedRows
 from draftwire_core.engine.model.state_plan import StatePlan
 
 ATTENTION_NAME = "draftwire_packed"

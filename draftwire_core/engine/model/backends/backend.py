@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.device_copy import HostCopy
-from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.device.choices import KvDtype, Weights
+from draftwire_core.engine.device.device_copy import HostCopy
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.recurrent.mixer import Mixer
-from draftwire_core.engine.model.rows import Rows
-from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.model.rows import FixedRows, Rows
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 from draftwire_core.engine.sampling.step_draws import StepDraws
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
+from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
@@ -49,7 +49,7 @@ class CudaBackend:
                 f"{self._device.type}"
             )
         if self.on_kernels:
-            from draftwire_core.engine.model.cuda.gpu_layers import use_gpu_layers  # needs Triton
+            from draftwire_core.engine.model.cuda.placing import use_gpu_layers  # needs Triton
 
             try:
                 self._layer_kernels = "yes" if use_gpu_layers(model, needs.weights) else "attention"

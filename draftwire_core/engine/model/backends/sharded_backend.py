@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError
-from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.device.device_copy import HostCopy
+from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.backends.backend import Description, Needs, RunFixed
 from draftwire_core.engine.model.backends.cpu_backend import CpuBackend
 from draftwire_core.engine.model.backends.cuda_backend import CudaBackend
 from draftwire_core.engine.model.cuda.captured_steps import Together
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
@@ -24,7 +23,7 @@ from draftwire_core.engine.model.ranks.sharded_layers import keep_own_parts
 from draftwire_core.engine.model.ranks.split_check import SplitError
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
 from draftwire_core.engine.model.recurrent.mixer import Mixer
-from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.model.rows import FixedRows, Rows
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 from draftwire_core.engine.sampling.step_draws import StepDraws
 

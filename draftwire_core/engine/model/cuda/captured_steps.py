@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import HostCopy, Wait
+from draftwire_core.engine.device.device_copy import HostCopy, Wait
 from draftwire_core.engine.model.cuda.graph_capture import GraphCapture
 from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
 from draftwire_core.engine.model.packed_batch import PackedBatch

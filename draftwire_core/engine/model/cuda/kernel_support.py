@@ -8,8 +8,8 @@ import os
 import torch
 from transformers import PretrainedConfig
 
+from draftwire_core.engine.device.gpu import KernelsUnusableError, kernels_tried
 from draftwire_core.engine.model.attention.packed_attention import CHUNKED
-from draftwire_core.engine.triton_trial import KernelsUnusableError, kernels_tried
 
 MOST_DIM = 256
 """Longest head whose tiles fit into a processor's shared memory."""

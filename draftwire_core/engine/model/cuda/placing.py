@@ -7,14 +7,29 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.model.cuda.kernel_layer import run_on_kernels
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear, try_blocks
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
 from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
 from draftwire_core.engine.model.experts.experts import StoredExperts, is_experts, linear_of
+from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
-from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
-from draftwire_core.engine.model.weight_names import Weights
+from draftwire_core.engine.model.model_facts import has_blocks
+
+
+def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> bool:
+    """Moves packed weights of `model` to the GPU and replaces its decoder layers, in place. weights: what linear layers
+    keep.
+
+    Returns whether kernels compute all of the model; otherwise they only attend. Raises ModelLoadError.
+    """
+    if has_blocks(model):
+        place_stored(model)
+    if weights != "checkpoint":
+        narrow(model, weights)
+    return run_on_kernels(model)
 
 
 class PackedEmbedding(nn.Module):

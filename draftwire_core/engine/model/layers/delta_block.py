@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from draftwire_core.engine.kernels.library import loaded
-from draftwire_core.engine.kernels.recurrence import RecurrenceCall
+from draftwire_core.engine.kernels.recurrent.recurrence import RecurrenceCall
 from draftwire_core.engine.kernels.structs import DeltaNet, Linear, StoredRows
 from draftwire_core.engine.model.attention.packed_attention import ForwardPass
 from draftwire_core.engine.model.layers.layer_parts import DeltaParts

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.library import BF16, library
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles, has_fixed_frequencies
 from draftwire_core.engine.model.layers.decoder_layer import CompiledLayer, Room
 from draftwire_core.engine.model.layers.fused_feature_layer import FusedFeatureLayer

@@ -23,8 +23,7 @@ from draftwire_core.engine.model.layers.layer_parts import (
     Norm,
     TokenParts,
 )
-from draftwire_core.engine.model.linear.joined_layers import join_layers
-from draftwire_core.engine.model.linear.linear_weight import MakeLinear, joined
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, join_layers, joined
 from draftwire_core.engine.model.ranks.sharded_layers import SummedLinear
 
 _GATES: dict[type[nn.Module], str] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu_tanh"}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.kernels.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE, CompiledGemm
+from draftwire_core.engine.kernels.products.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE, CompiledGemm
 
 _LEAST_BYTES = 1 << 25
 """Bytes of the smallest weight that is shared. Looking up a row takes 0.03 ms longer in a packed weight, about 1 % of

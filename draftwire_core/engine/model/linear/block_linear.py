@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 from draftwire_core.engine.model.linear.block_weight import BlockWeight, in_blocks
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import MakeLinear, Weight
@@ -81,3 +81,17 @@ def maker(
         return linear if weight.order is None else ReorderedLinear(linear, weight.order)
 
     return make
+
+
+class StoredEmbedding(nn.Module):
+    """An embedding whose rows are converted when they are looked up."""
+
+    def __init__(self, weight: BlockWeight | HalfWeight):
+        super().__init__()
+        self.stored = weight
+        self.num_embeddings, self.embedding_dim = weight.outputs, weight.inputs
+        self.register_buffer("weight", weight.raw)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """token_ids [...] -> bfloat16 [..., embedding_dim]"""
+        return self.stored.rows(token_ids.flatten()).view(*token_ids.shape, self.embedding_dim)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm_blocks import (
+from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, stacked_in_huge_pages
+from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm_blocks import (
     FORMATS,
     BlockType,
     CompiledBlockGemm,
     block_values,
     can_multiply_blocks,
 )
-from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, stacked_in_huge_pages
-from draftwire_core.engine.kernels.library import library
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
 
 _VALUES_AT_ONCE = 1 << 18

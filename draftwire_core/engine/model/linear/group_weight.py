@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm_groups import CompiledGroupGemm
 from draftwire_core.engine.kernels.library import library
-from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
-from draftwire_core.engine.model.linear.output_parts import in_parts
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm_groups import CompiledGroupGemm
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, in_parts
 
 _ROWS_AT_ONCE = 1024
 """Outputs whose values are computed at once, which bounds the memory for their float32 values."""

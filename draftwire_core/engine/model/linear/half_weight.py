@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
 from draftwire_core.engine.kernels.huge_pages import stacked_in_huge_pages
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm, can_multiply
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.structs import Linear
 from draftwire_core.engine.model.linear.linear_weight import parts_of
 

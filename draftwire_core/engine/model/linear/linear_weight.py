@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.huge_pages import stacked_in_huge_pages
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.model.file_pages import let_go_of
 
 
 class QuantisedWeight(ABC):
@@ -111,3 +112,45 @@ def joined(linears: Sequence[nn.Module], make_linear: MakeLinear) -> nn.Module:
     if whole is not None:
         return make_linear(whole, bias)
     return JoinedLinear([make_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)])
+
+
+class OutputRange(nn.Module):
+    """A range of a joined linear layer's outputs, for code that calls the layers one by one."""
+
+    def __init__(self, linear: nn.Module, first: int, last: int):
+        super().__init__()
+        self._linear = (linear,)  # in a tuple, so that it is not registered twice
+        self._first, self._last = first, last
+        self.out_features = last - first
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., inputs] -> [..., outputs of the range]"""
+        return self._linear[0](inputs)[..., self._first : self._last].to(inputs.dtype)
+
+
+def join_layers(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:
+    """Joins the named linear layers of `parent` into one, and replaces each by its range of the outputs."""
+    parts = [getattr(parent, name) for name in names]
+    whole = joined(parts, make_linear)
+    first = 0
+    for name, part in zip(names, parts, strict=True):
+        setattr(parent, name, OutputRange(whole, first, first + part.out_features))
+        first += part.out_features
+        let_go_of(part)
+    return whole
+
+
+class _HasOutputs(Protocol):
+    @property
+    def outputs(self) -> int: ...
+
+
+_Part = TypeVar("_Part", bound=_HasOutputs)
+
+
+def in_parts(parts: Sequence[_Part], first: int, last: int) -> Iterator[tuple[_Part, int, int]]:
+    """The parts that hold the outputs from `first` to `last` - 1, each with the range of its own outputs."""
+    for part in parts:
+        if first < part.outputs and last > 0:
+            yield part, max(first, 0), min(last, part.outputs)
+        first, last = first - part.outputs, last - part.outputs

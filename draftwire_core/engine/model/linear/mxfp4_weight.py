@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
 

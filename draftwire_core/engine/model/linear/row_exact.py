@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers.activations import ACT2CLS
 
-from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm, can_multiply
 from draftwire_core.engine.model.file_pages import let_go_of
 from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
 from draftwire_core.engine.model.linear.row_range import MOST_ROWS, RowRange, row_range

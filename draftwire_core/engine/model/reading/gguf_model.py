@@ -6,15 +6,15 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
-from draftwire_core.engine.checkpoint.gguf_tensor import GgufTensor
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
 from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 from draftwire_core.engine.model.file_pages import let_go
+from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
-from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

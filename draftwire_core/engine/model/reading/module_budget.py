@@ -7,18 +7,21 @@ threads of its own are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 from torch import nn
 from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from transformers import PreTrainedModel
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
+from draftwire_core.engine.checkpoint.weight_files import WeightTotals
 
 _LEAST = 1024
 _EACH = 4
@@ -76,3 +79,28 @@ def _stop(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
 # Once and for good: threads that load at the same time would change the tables of hooks under each other.
 register_module_module_registration_hook(_count)
 register_module_parameter_registration_hook(_stop)
+
+
+_TIED = 2
+"""Factor by which a model may have more parameters than its files have elements: weights that it uses twice."""
+_COMPUTED = 1 << 16
+"""Parameters that files need not have, as they are computed."""
+
+
+def skeleton(name: str, tensors: int, make: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+    """Makes a model without memory for its weights, on the device "meta", if it has no more modules than fit files with
+    so many tensors. Raises ModelLoadError, and what `make` raises."""
+    with module_budget(name, tensors), torch.device("meta"):
+        return make()
+
+
+def check_declared(name: str, totals: WeightTotals, make: Callable[[], PreTrainedModel]) -> int:
+    """Returns the number of parameters of the model that `make` makes. Raises ModelLoadError if the files cannot hold
+    them."""
+    model = skeleton(name, totals.tensors, make)
+    parameters: int = sum(parameter.numel() for parameter in model.parameters())
+    if parameters > _TIED * totals.elements + _COMPUTED:
+        raise ModelLoadError(
+            f"model {name}: its config.json describes {parameters} parameters, but its files hold {totals.elements}"
+        )
+    return parameters

@@ -21,7 +21,7 @@ from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
 from draftwire_core.engine.model.reading.completeness import needs_no_place
-from draftwire_core.engine.model.reading.declared_size import skeleton
+from draftwire_core.engine.model.reading.module_budget import skeleton
 
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")

@@ -15,27 +15,26 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import is_accelerate_available, logging
 
-from draftwire_core.engine.checkpoint.abandonment import stop_if_abandoned
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.config_bounds import check_counts
-from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.checkpoint.model_load_error import ModelMemoryError
+from draftwire_core.engine.checkpoint.load_errors import load_errors, stop_if_abandoned
 from draftwire_core.engine.checkpoint.weight_files import WeightTotals, weight_totals
-from draftwire_core.engine.device_choice import AUTO, device_here, gpus_of
+from draftwire_core.engine.device.choices import AUTO, device_here, gpus_of
+from draftwire_core.engine.device.host import free_memory
+from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
-from draftwire_core.engine.model.host_memory import free_memory
 from draftwire_core.engine.model.linear.row_exact import can_pack
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
 from draftwire_core.engine.model.ranks.sharded_layers import split_on
 from draftwire_core.engine.model.ranks.split_check import SplitError, check_split
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
-from draftwire_core.engine.model.reading.declared_size import check_declared
+from draftwire_core.engine.model.reading.module_budget import check_declared
 from draftwire_core.engine.model.reading.quantised_model import quantisation_of, quantised_model
 from draftwire_core.engine.model.reading.text_part import read_text_part, text_class, whole_class
 from draftwire_core.engine.model.shallow_model import keep_first_layers
 
 if TYPE_CHECKING:
-    from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+    from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -115,7 +114,7 @@ def read_model(
     stop_if_abandoned()
     with load_errors(f"model {checkpoint.name}", RankLostError):
         if checkpoint.gguf is not None:
-            from draftwire_core.engine.checkpoint.gguf_file import (
+            from draftwire_core.engine.checkpoint.gguf.gguf_file import (
                 GgufFile,  # needs the package gguf, which others do not
             )
 

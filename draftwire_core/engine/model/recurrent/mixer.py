@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import RecurrenceShape, RecurrenceWeights
 from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
 
 _HEADS = (64, 32, 16)

@@ -10,7 +10,7 @@ from torch import nn
 from draftwire_core.engine.kernels.layer_ops import gate as activate
 from draftwire_core.engine.kernels.layer_ops import rms_norm
 from draftwire_core.engine.kernels.library import BF16, LANES, library
-from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import RecurrenceShape
 from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
 from draftwire_core.engine.model.recurrent.mixer import OneRecurrence, Rest, convolution_of, silu, unit_rms
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.recurrence import run
+from draftwire_core.engine.kernels.recurrent.recurrence import run
 from draftwire_core.engine.model.attention.packed_attention import current_pass, in_packed_pass
 from draftwire_core.engine.model.recurrent.mixer import Mixer
 from draftwire_core.engine.model.recurrent.mixer_kinds import MIXERS

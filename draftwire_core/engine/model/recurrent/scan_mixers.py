@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import RecurrenceShape, RecurrenceWeights
 from draftwire_core.engine.model.attention.packed_attention import current_pass
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear, in_whole_vectors
 from draftwire_core.engine.model.recurrent.mixer import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from draftwire_core.engine.kernels.recurrent.recurrence_shape import RecurrenceShape, RecurrenceWeights
 from draftwire_core.engine.model.linear.row_exact import in_whole_vectors
 from draftwire_core.engine.model.recurrent.mixer import (
     Advance,

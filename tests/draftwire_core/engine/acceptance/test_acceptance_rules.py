@@ -18,7 +18,7 @@ from draftwire_core.engine.acceptance.coupled import CoupledRule
 from draftwire_core.engine.acceptance.lossy import ThresholdRule, TypicalRule
 from draftwire_core.engine.acceptance.rejection import RejectionRule
 from draftwire_core.engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.sampling.coupled_sampler import sample
 from draftwire_core.engine.sampling.distributions import draw, probabilities
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch

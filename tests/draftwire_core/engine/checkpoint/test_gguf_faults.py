@@ -16,8 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.faults.fuzz_gguf import attack
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
-from draftwire_core.engine.checkpoint.gguf_header import MOST_HEADER
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_header import MOST_HEADER
 from tests.harness.models.gguf_model import write_gguf
 
 CONFIG = LlamaConfig(

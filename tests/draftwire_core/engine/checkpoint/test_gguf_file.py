@@ -27,7 +27,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.gguf_model import QUANTISERS, quantise, write_checkpoint_as_gguf, write_gguf
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+from draftwire_core.engine.errors import ModelLoadError, ModelMemoryError
 
 
 def told(error: Exception) -> ModelLoadError:

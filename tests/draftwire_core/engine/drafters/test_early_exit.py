@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState
 from draftwire_core.engine.drafters.early_exit import (
     EarlyExitDrafter,
@@ -15,8 +16,7 @@ from draftwire_core.engine.drafters.early_exit import (
 )
 from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
-from draftwire_core.engine.field_error import FieldError
-from draftwire_core.engine.kv.kv_dtype import KvDtype
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost

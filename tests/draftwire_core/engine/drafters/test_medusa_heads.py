@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
 from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.model.packed_model import ModelLoadError
 from tests.harness.engine.engines import packed, tiny_model
 

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from draftwire_core.engine.device.choices import Kernels, KvDtype
 from draftwire_core.engine.engine.sequence import SequenceSpec
-from draftwire_core.engine.kernels.kernel_names import Kernels
 from draftwire_core.engine.kernels.library import kernels_in_use, use_kernels
-from draftwire_core.engine.kv.kv_dtype import KvDtype
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from draftwire_core.engine.kernels import build
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, CompiledBlockGemm
-from draftwire_core.engine.kernels.gemm_groups import CompiledGroupGemm
 from draftwire_core.engine.kernels.library import GEMM_KERNELS
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, CompiledBlockGemm
+from draftwire_core.engine.kernels.products.gemm_groups import CompiledGroupGemm
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.driver import DRIVER, compile_driver, products
 from tests.harness.kernels.gemm_kinds import number_of

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from draftwire_core.engine.kernels import build
-from draftwire_core.engine.kernels.compiled_product import CompiledProduct
-from draftwire_core.engine.kernels.gemm import CompiledGemm
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
-from draftwire_core.engine.kernels.gemm_fp8 import CompiledFp8Gemm
-from draftwire_core.engine.kernels.gemm_groups import CompiledGroupGemm
 from draftwire_core.engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
 from draftwire_core.engine.kernels.library import GEMM_KERNELS
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
+from draftwire_core.engine.kernels.products.gemm_fp8 import CompiledFp8Gemm
+from draftwire_core.engine.kernels.products.gemm_groups import CompiledGroupGemm
 from tests.harness.checkout import ROOT
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.driver import (

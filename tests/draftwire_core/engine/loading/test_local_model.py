@@ -11,7 +11,7 @@ from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model import local_model
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.engine.sequence import SequenceSpec
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.kernels.kv_rows import elements
 from draftwire_core.engine.kv import kv_slots
-from draftwire_core.engine.kv.kv_dtype import KvDtype
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from draftwire_core.engine.logits.logit_editor import TreeRows
 from draftwire_core.engine.logits.processors import editors_of

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 import torch
 
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels import library as compiled_library
-from draftwire_core.engine.kernels.kernel_names import Kernels
 from draftwire_core.engine.kernels.library import (
     KernelsError,
     available_kernels,

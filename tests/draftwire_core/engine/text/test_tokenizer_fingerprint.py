@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwire_core.adapters.common.target_tokenizer import fingerprint_of
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+from draftwire_core.engine.text.tokenizer_files import tokenizer_fingerprint
 from tests.harness.models.byte_tokenizers import END, backend
 
 Change = Callable[[dict[str, Any]], None]

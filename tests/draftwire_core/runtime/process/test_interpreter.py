@@ -13,9 +13,9 @@ pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import sys
-from draftwire_core.engine import device_choice
+from draftwire_core.engine.device import choices
 from {service}.process import main
-device_choice.gpus_here = lambda: device_choice.Gpus(("a GPU", "another"))
+choices.gpus_here = lambda: choices.Gpus(("a GPU", "another"))
 status = main(["--listen", "127.0.0.1:0", "--model", "/not/there", "--device", sys.argv[1]])
 print(status, sys.getswitchinterval())
 """

@@ -13,12 +13,12 @@ from drafter_service.settings import DrafterSettings
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.dataset import DatasetError
 from draftwire_core.training.data.example import Example
-from draftwire_core.training.data.prompts import read_prompts
+from draftwire_core.training.data.texts import read_prompts
 from draftwire_core.training.distillation.acceptance import Acceptance
 from draftwire_core.training.distillation.distiller import CollectionOptions, Distillation, Distiller
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import TrainingOptions
-from draftwire_core.training.refresh.replay_set import ReplaySet
+from draftwire_core.training.refresh.learner import ReplaySet
 from draftwire_core.training.teachers.local_teacher import LocalTeacher
 from draftwire_core.training.teachers.teacher import Question
 from tests.harness.models.tiny_checkpoint import write_checkpoint

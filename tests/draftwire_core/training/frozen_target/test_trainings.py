@@ -17,14 +17,11 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.cli import frozen_target
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.data.unfinished_training import CheckpointMismatch
-from draftwire_core.training.dflash.order import DflashOrder
-from draftwire_core.training.dflash.run import run as run_dflash
-from draftwire_core.training.eagle.order import EagleOrder
-from draftwire_core.training.eagle.run import run as run_eagle
-from draftwire_core.training.frozen_target.order import TrainingError
+from draftwire_core.training.dflash.training import run as run_dflash
+from draftwire_core.training.eagle.training import run as run_eagle
+from draftwire_core.training.frozen_target.order import DflashOrder, EagleOrder, MedusaOrder, TrainingError
 from draftwire_core.training.frozen_target.trainer import Progress
-from draftwire_core.training.medusa.order import MedusaOrder
-from draftwire_core.training.medusa.run import run as run_medusa
+from draftwire_core.training.medusa.training import run as run_medusa
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 LOAD: dict[str, Any] = {"eagle3": load_eagle, "dflash": load_dflash}

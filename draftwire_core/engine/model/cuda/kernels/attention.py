@@ -6,13 +6,20 @@ import torch
 import triton
 from torch import Tensor
 
+from draftwire_core.engine.device.gpu import processors
 from draftwire_core.engine.model.cuda.kernels import attention_sum
 from draftwire_core.engine.model.cuda.kernels.attention_parts import attention_parts_kernel, options_of
 from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
-from draftwire_core.engine.model.cuda.kernels.device_facts import processors
 from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT
-from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
-from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, RESIDENT, SEGMENT, TILE_KEYS, TILE_QUERIES
+from draftwire_core.engine.model.cuda.work.slot_work import (
+    ASKED,
+    ITEM,
+    RESIDENT,
+    SEGMENT,
+    TILE_KEYS,
+    TILE_QUERIES,
+    PlacedWork,
+)
 
 _LEAST_BLOCK = 16
 """The least inner size of a product, and the fewest rows that one instruction multiplies."""

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwire_core.engine.model.cuda.kernels.device_facts import native_floats
+from draftwire_core.engine.device.gpu import native_floats
 from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 from draftwire_core.engine.model.cuda.kernels.product import GATES, Gate, activated
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwire_core.engine.model.cuda.kernels.device_facts import processors, shared_bytes
+from draftwire_core.engine.device.gpu import processors, shared_bytes
 from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 
 Gate = Literal["silu", "gelu"]

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_block import DeviceBlock
+from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
 from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotRows
-from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
-from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT
+from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT, PlacedWork
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_copy import HostCopy
+from draftwire_core.engine.device.device_copy import HostCopy
 from draftwire_core.engine.model.cuda.captured_steps import CapturedSizes
 from draftwire_core.engine.model.cuda.slots.draft_batch import (
     DRAFT_WIDTH,
@@ -90,7 +90,7 @@ class DraftSteps(CapturedSizes[DraftSize, DraftBatch, Tensor]):
 
 
 def _drafted(run: RunStep, sampler: KernelSampler, batch: DraftBatch) -> Tensor:
-    from draftwire_core.engine.model.cuda.kernels.draft_tokens import take_tokens  # needs Triton
+    from draftwire_core.engine.model.cuda.kernels.table_copies import take_tokens  # needs Triton
 
     for step, rows in enumerate(batch.steps):
         if step:

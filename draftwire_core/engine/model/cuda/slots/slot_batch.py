@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.device_block import DeviceBlock
+from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.cuda.slots.slot_layout import Move, SlotLayout
 from draftwire_core.engine.model.cuda.work.parts import part_count
-from draftwire_core.engine.model.cuda.work.placed_work import PlacedWork
 from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
     ITEM,
@@ -21,12 +20,13 @@ from draftwire_core.engine.model.cuda.work.slot_work import (
     MOVE,
     RESIDENT,
     SEGMENT,
+    PlacedWork,
     Round,
     segments_at,
     work_numbers,
 )
-from draftwire_core.engine.model.fixed_rows import FixedRows
 from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.rows import FixedRows
 from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 

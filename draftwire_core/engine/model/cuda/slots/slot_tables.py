@@ -107,7 +107,7 @@ class SlotTables:
             table.know(max(table.known, move.end))
 
     def _launch(self, work: torch.Tensor, first: int, moves: int) -> None:
-        from draftwire_core.engine.model.cuda.kernels.slot_moves import move_slots  # needs Triton
+        from draftwire_core.engine.model.cuda.kernels.table_copies import move_slots  # needs Triton
 
         with torch.cuda.device_of(self.tensor):  # Triton launches on the current device
             move_slots(work, self.tensor, first, moves)

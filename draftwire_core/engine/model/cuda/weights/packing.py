@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.kernels.gemm_blocks import FORMATS
+from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError, joined
 from draftwire_core.engine.model.linear.block_weight import BlockWeight, in_blocks
 from draftwire_core.engine.model.linear.float8_weight import Float8Weight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
-from draftwire_core.engine.model.weight_names import Weights
 
 _OUTPUTS_AT_ONCE = 4096
 """Outputs that are unpacked at once, which bounds the host's memory for them."""

@@ -9,10 +9,12 @@ padding), index of the partial sum of its part 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from draftwire_core.engine.model.cuda.work.parts import begin_of, part_count, part_of
 
@@ -204,3 +206,24 @@ def _within(counts: np.ndarray) -> np.ndarray:
     """0 to n - 1 for each n of `counts`, one after another."""
     found: np.ndarray = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWork:
+    """The work of a round of attention (`slot_work.py`), int32 tensors on the device."""
+
+    ranges: Tensor
+    """The round's first item, and the one after the last, [2]."""
+    items: Tensor
+    segments: Tensor
+    asked: Tensor
+    seen: Tensor
+    tables: Tensor
+    """What segments of slots that were listed by earlier steps refer to."""
+    first_place: int
+    places: int
+    """Places of queries, from `first_place` on."""
+    most_items: int
+    """Items that there may be; sizes the launch."""
+    partials: int
+    """Partial sums that there may be."""

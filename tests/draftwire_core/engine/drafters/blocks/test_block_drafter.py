@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwire_core.engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
+from draftwire_core.engine.drafters.blocks.block_drafter import ReceivingBlockDrafter
 from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
 from draftwire_core.engine.drafters.dflash.dflash_network import DflashNetwork
 from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec

@@ -8,7 +8,7 @@ import torch
 from draftwire_core.engine.drafters.blocks.block_drafter import BlockDrafter
 from draftwire_core.engine.drafters.blocks.block_network import Reading
 from draftwire_core.engine.drafters.dflash.dflash import DflashOptions
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from tests.harness.engine.engines import engine_of, generate, packed, tiny_model
 from tests.harness.engine.feature_engine import COMPILED, engine_on, engine_with, inner_of
 from tests.harness.models.dflash_checkpoints import dflash_config, write_dflash

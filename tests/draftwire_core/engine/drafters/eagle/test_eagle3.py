@@ -10,7 +10,7 @@ from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
 from draftwire_core.engine.drafters.features.draft_network import TargetShape
 from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import VOCABULARY, ScriptedDrafter, engine_of, generate, packed, tiny_model
 from tests.harness.engine.feature_engine import COMPILED, engine_with, inner_of, local_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwire_core.engine.drafters.drafter import TappingDrafter
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.methods import METHODS
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.engines import engine_of, generate, packed, tiny_model

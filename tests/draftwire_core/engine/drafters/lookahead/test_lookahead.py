@@ -6,7 +6,7 @@ import pytest
 
 from draftwire_core.engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
 from draftwire_core.engine.drafters.probing import NO_PROBES, ProbingDrafter
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 PROMPT = [3, 14, 15, 9, 2, 6]

@@ -6,7 +6,7 @@ import pytest
 
 from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from draftwire_core.engine.drafters.lookup.ngram_index import NgramIndex
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from draftwire_core.engine.drafters.lookup.suffix import SharedTexts, SuffixOptions, suffix_drafter
 from draftwire_core.engine.drafters.lookup.suffix_automaton import SuffixAutomaton
-from draftwire_core.engine.field_error import FieldError
+from draftwire_core.engine.errors import FieldError
 from tests.harness.engine.drafter_reader import DrafterReader
 
 

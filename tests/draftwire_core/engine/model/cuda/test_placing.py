@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 pytest.importorskip("triton")
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
 from draftwire_core.engine.model.cuda.placing import PackedEmbedding, narrow
@@ -21,7 +22,6 @@ from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored
 from draftwire_core.engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from draftwire_core.engine.model.reading.read_model import read_model
-from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_blocks import untried_blocks

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels, TargetWeights
 from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, use_kernels
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.experts.experts import Experts, SortedExperts
@@ -15,7 +15,6 @@ from draftwire_core.engine.model.linear.block_linear import BlockLinear
 from draftwire_core.engine.model.linear.packed_weight import PackedWeight
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import TargetWeights
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
 from tests.harness.engine.expert_models import EXPERT_MODELS, EXPERTS, expert_model
 

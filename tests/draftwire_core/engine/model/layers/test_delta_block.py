@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, library, use_kernels
-from draftwire_core.engine.kernels.recurrence import RecurrenceCall
+from draftwire_core.engine.kernels.recurrent.recurrence import RecurrenceCall
 from draftwire_core.engine.model.layers.delta_block import DeltaBlock
 from draftwire_core.engine.model.layers.delta_reading import read_net, supports_net
-from draftwire_core.engine.model.linear.packed_linear import PackedLinear
+from draftwire_core.engine.model.linear.drafter_linear import PackedLinear
 from draftwire_core.engine.model.recurrent.mixer_kinds import MIXERS
 from draftwire_core.engine.model.recurrent.mixers import DeltaMixer
 from tests.harness.engine.engines import tiny_model

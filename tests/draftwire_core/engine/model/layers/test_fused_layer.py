@@ -7,12 +7,12 @@ from statistics import median
 import pytest
 import torch
 
-from draftwire_core.engine.kernels.gemm import can_multiply
+from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.kernels.products.gemm import can_multiply
 from draftwire_core.engine.loading.self_test import UnsupportedModelError, run_self_test
 from draftwire_core.engine.model.layers import layer_fusion
 from draftwire_core.engine.model.layers.fused_layer import FusedLayer
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import (
     Rows,
     check_against_plain,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwire_core.engine.kernels.gemm import CompiledGemm, can_multiply
+from draftwire_core.engine.kernels.products.gemm import CompiledGemm, can_multiply
 from draftwire_core.engine.model.layers import tied_embedding
 from draftwire_core.engine.model.layers.tied_embedding import TiedEmbedding
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.kernels.library import LIBRARY, Kernels, available_kernels, use_kernels
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.linear.block_linear import BlockLinear
@@ -12,7 +13,6 @@ from draftwire_core.engine.model.linear.block_weight import from_blocks, in_bloc
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 from draftwire_core.engine.model.numerics import Numerics, model_numerics
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
-from draftwire_core.engine.model.weight_names import QuantisedWeights
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 
 TYPES: list[QuantisedWeights] = ["q8_0", "q4_0"]

@@ -9,11 +9,11 @@ import torch
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.checkpoint.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.kernels.library import LIBRARY
 from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
-from draftwire_core.engine.model.linear.stored_embedding import StoredEmbedding
 from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 from tests.harness.models.gguf_model import write_gguf

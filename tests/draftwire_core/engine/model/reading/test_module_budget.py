@@ -6,11 +6,10 @@ import threading
 import pytest
 from torch import nn
 
-from draftwire_core.engine.checkpoint.abandonment import LoadAbandonedError, abandoned_by
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import LoadAbandonedError, abandoned_by
 from draftwire_core.engine.checkpoint.weight_files import WeightTotals
-from draftwire_core.engine.model.reading.declared_size import check_declared
-from draftwire_core.engine.model.reading.module_budget import module_budget
+from draftwire_core.engine.model.reading.module_budget import check_declared, module_budget
 
 
 def test_what_never_ends_is_stopped() -> None:

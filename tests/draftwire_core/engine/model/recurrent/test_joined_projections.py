@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from draftwire_core.engine.model.linear.joined_layers import OutputRange
+from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.model.linear.linear_weight import OutputRange
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 from tests.harness.engine.recurrent_models import RECURRENT_MODELS
 

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from draftwire_core.engine.kernels.kernel_names import Kernels
+from draftwire_core.engine.device.choices import Kernels, Weights
 from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
-from draftwire_core.engine.model.weight_names import Weights
 from tests.harness.engine.engines import Rows, check_against_plain, packed, random_tokens, walk
 from tests.harness.engine.recurrent_models import KINDS, RECURRENT_MODELS, check_idle, recurrent_model
 

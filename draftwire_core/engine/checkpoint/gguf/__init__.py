@@ -1,0 +1,1 @@
+"""GGUF files: their header, tensors, configuration and tokenizer."""

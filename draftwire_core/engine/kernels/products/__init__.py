@@ -1,0 +1,1 @@
+"""Products of rows and packed weights in compiled code."""

@@ -1,0 +1,1 @@
+"""Recurrent layers over token trees, in compiled code and in torch."""

@@ -1,0 +1,97 @@
+"""Linear layers for drafters, whose bits decide no token: weights packed once, or quantised to int8.
+
+They need not pay the cost of `row_exact`, up to half of a small layer's time. A step of few rows takes as long as
+reading the weights, and int8 weights need half the memory traffic of bfloat16. Rounding may cost acceptance.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from draftwire_core.engine.kernels.products.gemm import CompiledGemmInt8, can_multiply_int8
+from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
+from draftwire_core.engine.model.linear.row_exact import product_for
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weight is packed where possible."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.product = product_for(weight)(weight)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        out = self.product(inputs.reshape(-1, self.in_features), self.bias)
+        return out.view(*inputs.shape[:-1], self.out_features)
+
+
+def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
+    """Replaces the linear layers of `model` by those that `make_linear` makes, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            weight = weight_of(child)
+            if weight is not None:
+                setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))
+                let_go_of(child)
+
+
+_LARGEST = 127
+"""Largest integer of a weight; -128 is not used, so that rounding is symmetric."""
+_FEW_ROWS = 8
+"""Largest number of rows for which torch's int8 product is faster than widening the whole weight first."""
+_LIBRARY_BLOCK = 16
+"""Inputs per block of torch's int8 product, which reads past the end of a weight whose inputs are not a multiple."""
+
+
+def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantises a weight [outputs, inputs], with a scale per output.
+
+    Returns int8 [outputs, inputs] from -127 to 127, and scales, bfloat16 [outputs].
+    """
+    whole = weight.float()
+    scales = (whole.abs().amax(1) / _LARGEST).to(torch.bfloat16)
+    units = scales.float().clamp(min=torch.finfo(torch.bfloat16).tiny)
+    integers = (whole / units[:, None]).round_().clamp_(-_LARGEST, _LARGEST)
+    return integers.to(torch.int8), scales
+
+
+class LibraryInt8Product(nn.Module):
+    """The product of rows and an int8 weight by torch's own products."""
+
+    def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
+        """weight: int8 [outputs, inputs], scales: bfloat16 [outputs]"""
+        super().__init__()
+        self.register_buffer("stored", weight, persistent=False)
+        self.register_buffer("scales", scales, persistent=False)
+        self._most = _FEW_ROWS if weight.shape[1] % _LIBRARY_BLOCK == 0 else 0
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
+        if len(rows) <= self._most:
+            out = torch._weight_int8pack_mm(rows.contiguous(), self.stored, self.scales)
+        else:
+            out = nn.functional.linear(rows, self.stored.to(rows.dtype)).mul_(self.scales)
+        return out if bias is None else out.add_(bias)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer that quantises its weight to int8."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        """weight: bfloat16 [outputs, inputs], bias: bfloat16 [outputs]; on a CPU"""
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        integers, scales = quantised(weight)
+        kind = CompiledGemmInt8 if can_multiply_int8(integers) else LibraryInt8Product
+        self.product = kind(integers, scales)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs: bfloat16 [..., in_features] -> bfloat16 [..., out_features]"""
+        out = self.product(inputs.reshape(-1, self.in_features), self.bias)
+        return out.view(*inputs.shape[:-1], self.out_features)
