@@ -254,13 +254,12 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             from draftwire_core.engine.model.cuda import kernel_linear
             from draftwire_core.engine.model.cuda.kernels import (
                 attention,
-                draft_tokens,
                 key_rows,
                 norm,
                 packed_product,
                 product,
                 rank_sum,
-                slot_moves,
+                table_copies,
             )
             from draftwire_core.engine.sampling.triton_kernels import draw, filters, rank
 
@@ -273,7 +272,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             for module, name in (
                 (attention, "attention_parts_kernel"),
                 (attention, "attention_sum_kernel"),
-                (draft_tokens, "take_tokens_kernel"),
+                (table_copies, "take_tokens_kernel"),
                 (key_rows, "rotate_kernel"),
                 (key_rows, "write_kernel"),
                 (norm, "norm_kernel"),
@@ -281,7 +280,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (product, "product_kernel"),
                 (packed_product, "packed_product_kernel"),
                 (rank_sum, "rank_sum_kernel"),
-                (slot_moves, "move_slots_kernel"),
+                (table_copies, "move_slots_kernel"),
                 (filters, "least_kept"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),
