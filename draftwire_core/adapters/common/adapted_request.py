@@ -3,15 +3,18 @@ the news from the one for the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from draftwire_core.adapters.common.step_features import FeatureRows
 from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance
+from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from draftwire_core.engine.planning.drafter_timing import ProposalClock
 from draftwire_core.engine.planning.pace import Pace
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.proposal import Proposal, ProposalError, ProposalReader
 from draftwire_core.engine.tree.token_tree import Node, TokenTree
 from draftwire_core.runtime.observability.span import NO_SPAN, Span
 
@@ -68,6 +71,71 @@ class MirroredRequest:
         self.stepped_at = now
         self.call = -1
         """Number of the last step that included the request."""
+
+    def attach(self, reader: ProposalReader, clock: ProposalClock) -> None:
+        """Starts reading the proposals of a drafter."""
+        self.readers[reader.source], self.clocks[reader.source] = reader, clock
+
+    def detach(self, source: str) -> None:
+        """Stops reading the proposals of a drafter, if it drafts for the request. Its nodes stay in the tree."""
+        self.readers.pop(source, None)
+        self.clocks.pop(source, None)
+
+    def merge(self, source: str, proposal: Proposal, now: float) -> int:
+        """Merges a drafter's proposal into the tree, and returns how many of its nodes arrived too late. Detaches the
+        drafter and raises ProposalError if the proposal is at fault."""
+        reader = self.readers.get(source)
+        if reader is None:
+            return len(proposal.token_ids)
+        try:
+            stale = reader.merge(proposal, self.tree, self.tokens).stale
+        except ProposalError:
+            self.detach(source)
+            raise
+        self.clocks[source].arrived(proposal, now)
+        return stale
+
+    def continued_by(self, tokens: np.ndarray, *, away: bool) -> bool:
+        """Returns whether all tokens of the request, int [length], continue the known ones; only the last known one is
+        compared, unless the request was absent from a step."""
+        known = self.tokens
+        if len(tokens) < len(known):
+            return False
+        if away:
+            return bool(np.array_equal(tokens[: len(known)], known))
+        return bool(tokens[len(known) - 1] == known[-1])
+
+    def fresh(self, length: int, tail: Sequence[int]) -> list[int] | None:
+        """Returns the new tokens, none beyond `max_length`; None if the last tokens do not continue the known ones.
+
+        length: number of tokens of prompt and output. tail: the last of them.
+        """
+        beyond = length - self.order.max_length
+        if beyond > 0:
+            length, tail = length - beyond, tail[: max(0, len(tail) - beyond)]
+            if length == len(self.tokens):
+                return []
+        count = length - len(self.tokens)
+        if not 0 <= count < len(tail) or tail[-1 - count] != self.tokens[-1]:
+            return None
+        return list(tail[-count:]) if count else []
+
+    def advance(self, tokens: list[int], models: dict[str, AcceptanceModel], news: RequestNews, now: float) -> None:
+        """Commits new tokens, and adds them to the news with the drafts that were verified. models: the calibrations of
+        the drafters, which the outcome updates."""
+        verified = self.offered[: self.verified]
+        accepted = [node for node, token in zip(self.tree.walk(tokens), tokens, strict=False) if node in verified]
+        news.tokens += tokens
+        news.sources += [node.source for node in accepted] + [None] * (len(tokens) - len(accepted))
+        for node in verified:
+            news.drafted[node.source] = news.drafted.get(node.source, 0) + 1
+        observe_commit(self.tree, tokens, models)
+        self.tree.commit(tokens)
+        self.tokens += tokens
+        self.offered, self.verified = [], 0
+        if not self.tree.size:
+            for clock in self.clocks.values():
+                clock.asked(len(self.tokens), now)
 
 
 @dataclass(slots=True)

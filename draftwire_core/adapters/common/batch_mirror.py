@@ -15,7 +15,6 @@ from draftwire_core.adapters.common.adapted_request import AdaptedOrder, Mirrore
 from draftwire_core.adapters.common.draft_tree import DraftTree, best_chain
 from draftwire_core.adapters.common.learned_cost import LearnedCost
 from draftwire_core.adapters.common.step_features import FeatureRows
-from draftwire_core.engine.planning.acceptance_model import observe_commit
 from draftwire_core.engine.planning.drafter_timing import ProposalClock
 from draftwire_core.engine.planning.planner import Candidate, Planner
 from draftwire_core.engine.planning.step_cost import StepCost
@@ -118,17 +117,11 @@ class BatchMirror(ProposalSink):
             mirrored = self._by_id.get(request_id)
             if mirrored is None:
                 return False
-            beyond = length - mirrored.order.max_length
-            if beyond > 0:
-                length, tail = length - beyond, tail[: max(0, len(tail) - beyond)]
-                if length == len(mirrored.tokens):
-                    mirrored.stepped_at = now
-                    return True
-            fresh = length - len(mirrored.tokens)
-            if not 0 <= fresh < len(tail) or tail[-1 - fresh] != mirrored.tokens[-1]:
+            fresh = mirrored.fresh(length, tail)
+            if fresh is None:
                 return False
             if fresh:
-                self._advance(mirrored, list(tail[-fresh:]), now)
+                self._advance(mirrored, fresh, now)
             mirrored.stepped_at = now
         return True
 
@@ -147,7 +140,7 @@ class BatchMirror(ProposalSink):
         with self._changed:
             mirrored = self._by_id.get(request_id)
             away = mirrored is not None and (call is None or mirrored.call != call - 1)
-            if mirrored is not None and not _goes_on(mirrored, tokens, away=away):
+            if mirrored is not None and not mirrored.continued_by(tokens, away=away):
                 self._drop(request_id)
                 mirrored = None
             if mirrored is None:
@@ -244,20 +237,7 @@ class BatchMirror(ProposalSink):
             self._tell()
 
     def _advance(self, mirrored: MirroredRequest, tokens: list[int], now: float) -> None:
-        tree, verified = mirrored.tree, mirrored.offered[: mirrored.verified]
-        accepted = [node for node, token in zip(tree.walk(tokens), tokens, strict=False) if node in verified]
-        news = self._news.of(mirrored.sequence_id)
-        news.tokens += tokens
-        news.sources += [node.source for node in accepted] + [None] * (len(tokens) - len(accepted))
-        for node in verified:
-            news.drafted[node.source] = news.drafted.get(node.source, 0) + 1
-        observe_commit(tree, tokens, self.planner.models)
-        tree.commit(tokens)
-        mirrored.tokens += tokens
-        mirrored.offered, mirrored.verified = [], 0
-        if not tree.size:
-            for clock in mirrored.clocks.values():
-                clock.asked(len(mirrored.tokens), now)
+        mirrored.advance(tokens, self.planner.models, self._news.of(mirrored.sequence_id), now)
         self._tell()
 
     def _tell(self) -> None:
@@ -292,16 +272,15 @@ class BatchMirror(ProposalSink):
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
                 self.planner.add_source(source)
-                mirrored.readers[source] = ProposalReader(source, self._max_tree_nodes, self._vocab_size)
-                mirrored.clocks[source] = ProposalClock(self.planner.timings[source])
+                reader = ProposalReader(source, self._max_tree_nodes, self._vocab_size)
+                mirrored.attach(reader, ProposalClock(self.planner.timings[source]))
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Stops taking a drafter's proposals for a sequence. Its nodes stay in the tree."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
-                mirrored.readers.pop(source, None)
-                mirrored.clocks.pop(source, None)
+                mirrored.detach(source)
             self._changed.notify_all()  # `chains` may be waiting for the drafter
 
     def forget(self, source: str) -> None:
@@ -309,8 +288,7 @@ class BatchMirror(ProposalSink):
         with self._changed:
             self.planner.remove_source(source)
             for mirrored in self._by_id.values():
-                mirrored.readers.pop(source, None)
-                mirrored.clocks.pop(source, None)
+                mirrored.detach(source)
             self._changed.notify_all()
         if self._on_forget is not None:
             self._on_forget(source)
@@ -329,18 +307,13 @@ class BatchMirror(ProposalSink):
         with self._changed:
             for each in proposals:
                 mirrored = self._by_number.get(each.sequence_id)
-                reader = mirrored.readers.get(source) if mirrored is not None else None
-                if mirrored is None or reader is None:
+                if mirrored is None:
                     self._stale[source] += len(each.proposal.token_ids)
                     continue
                 try:
-                    count = reader.merge(each.proposal, mirrored.tree, mirrored.tokens)
+                    self._stale[source] += mirrored.merge(source, each.proposal, now)
                 except ProposalError as error:
-                    del mirrored.readers[source], mirrored.clocks[source]
                     faults.append(RefusedProposal(each.sequence_id, each.epoch, source, error))
-                    continue
-                self._stale[source] += count.stale
-                mirrored.clocks[source].arrived(each.proposal, now)
             self._changed.notify_all()
         for fault in faults:
             self._on_fault(fault)
@@ -349,12 +322,3 @@ class BatchMirror(ProposalSink):
         """Returns the smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""
         timing = self.planner.timings.get(source)
         return None if timing is None else timing.response
-
-
-def _goes_on(mirrored: MirroredRequest, tokens: np.ndarray, *, away: bool) -> bool:
-    known = mirrored.tokens
-    if len(tokens) < len(known):
-        return False
-    if away:
-        return bool(np.array_equal(tokens[: len(known)], known))
-    return bool(tokens[len(known) - 1] == known[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections.abc import Sequence
 
@@ -16,18 +17,16 @@ from draftwire.v1.drafter_service_pb2 import (
     SequenceOpened,
 )
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.features_pb2 import FeatureBatch
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
-from draftwire.v1.verdict_pb2 import VerdictBatch
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter import draft_messages
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
 from draftwire_core.pool.drafter.features import FeatureIntake
-from draftwire_core.pool.drafter.opening import DrafterOpening
+from draftwire_core.pool.drafter.opening import OpenSequences
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
@@ -43,8 +42,6 @@ log = get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Seconds after which a full drafter is asked again if it names no time."""
-_FEATURE_BYTES = 1 << 20
-"""Most bytes of features in one message, unless one piece is larger."""
 _LONGEST = 0.01
 """Maximum CPU time charged for handling a message, in seconds; any more is due to something else, such as garbage
 collection."""
@@ -71,14 +68,11 @@ class DrafterConversation:
         """drafter: the drafter at the other end, whose measurements are updated here. standing: the standing of its
         address. last_epoch: epoch of the last opening on earlier streams."""
         self.peer = peer
-        self.epoch = last_epoch
-        """Epoch of the last opening."""
         self._stream = stream
         self._drafter = drafter
         self._standing = standing
         self._sink = sink
         self._events = events
-        self._open: dict[int, DrafterOpening] = {}
         self._clocks = clocks
         self._proposed_at = clocks.now()
         """Time of the last proposal for an opening."""
@@ -86,12 +80,18 @@ class DrafterConversation:
         self._full_until = 0.0
         """Event loop time until which the drafter accepts no more sequences."""
         self._flood_limit = FloodLimit(clocks.now)
+        self._open = OpenSequences(last_epoch, self._flood_limit)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
 
     @property
     def writable(self) -> bool:
         """Whether messages still reach the drafter."""
         return self._wire.writable
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the last opening."""
+        return self._open.epoch
 
     @property
     def sequence_ids(self) -> list[int]:
@@ -105,7 +105,7 @@ class DrafterConversation:
 
     def has(self, sequence_id: int) -> bool:
         """Whether a sequence is open."""
-        return sequence_id in self._open
+        return self._open.get(sequence_id) is not None
 
     @property
     def has_room(self) -> bool:
@@ -121,7 +121,9 @@ class DrafterConversation:
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
         """Returns a future that resolves to whether the drafter has caught up with an open sequence."""
-        return self._open[sequence_id].ready
+        opening = self._open.get(sequence_id)
+        assert opening is not None, "the sequence is open"
+        return opening.ready
 
     async def run(self) -> None:
         """Runs the conversation until the drafter ends the stream, after `close_stream` or by itself.
@@ -137,24 +139,17 @@ class DrafterConversation:
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
         """Opens a sequence with its committed tokens; `opened` is done when the drafter has caught up."""
-        self.forget(request.sequence_id)
-        self.epoch += 1
-        request_id = request.order.request_id
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
-        opening = self._open[request.sequence_id] = DrafterOpening(
-            self.epoch, request_id, credit, request.order.always_draft
-        )
-        opening.sent(len(request.tokens), self._clocks.now())
-        self._flood_limit.opened(credit)
-        for message in draft_messages.openings(request, self.epoch, credit):
+        opening = self._open.open(request, credit, self._clocks.now())
+        for message in draft_messages.openings(request, opening.epoch, credit):
             self._wire.send(message)
         log.debug(
             "sequence opened",
             drafter=self._drafter.name,
             sequence_id=request.sequence_id,
-            epoch=self.epoch,
-            request_id=request_id,
+            epoch=opening.epoch,
+            request_id=opening.request_id,
             committed_length=len(request.tokens),
         )
 
@@ -164,27 +159,14 @@ class DrafterConversation:
         began = self._clocks.spent()
         policy = self._drafter.pause_policy
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
-        drafted_for, on_demand = 0, False
-        for outcome in outcomes:
-            opening = self._open.get(outcome.sequence_id)
-            if opening is not None:
-                opening.hold(outcome, hidden_states=hidden_states)
-                drafted_for += opening.ready.done()
-                on_demand |= opening.always_draft
+        drafted_for, on_demand = self._open.hold(outcomes, hidden_states=hidden_states)
         if drafted_for:
             policy.stepped(drafted_for, on_demand=on_demand)
         if not policy.paused or on_demand:
-            batch = VerdictBatch()
-            now = self._clocks.now()
-            allowed = []
-            for sequence_id, opening in self._open.items():
-                if opening.held and (opening.always_draft or not policy.paused):
-                    opening.write(batch, sequence_id, now)
-                    allowed.append(opening.max_tree_nodes)
-                    self._flood_limit.told(opening.max_tree_nodes)
-            if allowed:
-                if policy.max_tree_nodes < min(allowed):
-                    batch.max_tree_nodes = policy.max_tree_nodes
+            batch = self._open.verdicts(
+                paused=policy.paused, max_tree_nodes=policy.max_tree_nodes, now=self._clocks.now()
+            )
+            if batch is not None:
                 self._wire.send(DraftRequest(verdicts=batch))
             # Holding verdicts back during a pause is free: where steps are short, no trial could be paid for otherwise.
             if not policy.paused:
@@ -194,29 +176,16 @@ class DrafterConversation:
     def send_features(self, features: Sequence[SequenceFeatures], intake: FeatureIntake) -> None:
         """Sends features of sequences that are open here. intake: told what has been written."""
         began = self._clocks.spent()
-        batch, count = FeatureBatch(), 0
+        source, written = self._drafter.source, []
         for each in features:
             opening = self._open.get(each.sequence_id)
             if opening is None:
-                intake.sent(self._drafter.source, len(each.values))
-                continue
-            if count and count + len(each.values) > _FEATURE_BYTES:
-                self._send_features(batch, count, intake)
-                batch, count = FeatureBatch(), 0
-            batch.features.add(
-                sequence_id=each.sequence_id,
-                epoch=opening.epoch,
-                first_position=each.first_position,
-                values=each.values,
-            )
-            count += len(each.values)
-        if count:
-            self._send_features(batch, count, intake)
+                intake.sent(source, len(each.values))
+            else:
+                written.append((opening.epoch, each))
+        for batch, size in draft_messages.feature_batches(written):
+            self._wire.send(DraftRequest(features=batch), written=functools.partial(intake.sent, source, size))
         self._drafter.pause_policy.charge(self._seconds_since(began) + self._stream.take_seconds())
-
-    def _send_features(self, batch: FeatureBatch, count: int, intake: FeatureIntake) -> None:
-        source = self._drafter.source
-        self._wire.send(DraftRequest(features=batch), written=lambda: intake.sent(source, count))
 
     def _seconds_since(self, began: float) -> float:
         """Returns the processor time in seconds since `began`, as far as it is charged."""
@@ -235,8 +204,8 @@ class DrafterConversation:
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
         """Reports a refused proposal to the drafter and closes the sequence. Returns False if that opening has already
         ended."""
-        opening = self._open.get(sequence_id)
-        if opening is None or opening.epoch != epoch:
+        opening = self._open.get(sequence_id, epoch)
+        if opening is None:
             return False
         self.forget(sequence_id)
         log.warning(
@@ -251,13 +220,7 @@ class DrafterConversation:
 
     def forget(self, sequence_id: int) -> bool:
         """Drops a sequence. Returns whether it was open."""
-        opening = self._open.pop(sequence_id, None)
-        if opening is None:
-            return False
-        self._flood_limit.closed(opening.max_tree_nodes)
-        if not opening.ready.done():
-            opening.ready.set_result(False)
-        return True
+        return self._open.forget(sequence_id)
 
     async def _read(self) -> None:
         async for message in self._stream:
@@ -294,10 +257,10 @@ class DrafterConversation:
         stats, proposals = self._drafter.stats, []
         sent_at = -math.inf
         for message in batch.proposals:
-            opening = self._open.get(message.sequence_id)
+            opening = self._open.get(message.sequence_id, message.epoch)
             if message.epoch > self.epoch:
                 self._refuse_unknown(message)
-            elif opening is None or opening.epoch != message.epoch:
+            elif opening is None:
                 stats.proposed_nodes += len(message.token_ids)
                 stats.stale_nodes += len(message.token_ids)
             else:
@@ -342,13 +305,13 @@ class DrafterConversation:
         self._send_fault(message.sequence_id, message.epoch, error)
 
     def _take_opened(self, opened: SequenceOpened) -> None:
-        opening = self._open.get(opened.sequence_id)
-        if opening is not None and opening.epoch == opened.epoch and not opening.ready.done():
+        opening = self._open.get(opened.sequence_id, opened.epoch)
+        if opening is not None and not opening.ready.done():
             opening.ready.set_result(True)
 
     def _take_error(self, error: SequenceError) -> None:
-        opening = self._open.get(error.sequence_id)
-        if opening is None or opening.epoch != error.epoch:
+        opening = self._open.get(error.sequence_id, error.epoch)
+        if opening is None:
             return
         broken = StreamBroken(error.status)
         reason = broken.reason_name

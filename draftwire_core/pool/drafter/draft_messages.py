@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 import grpc
@@ -13,9 +13,11 @@ from google.rpc import status_pb2
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.features_pb2 import FeatureBatch
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verdict_pb2 import HiddenState
+from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.proposal import Proposal, ProposalError, ProposalFault
 from draftwire_core.engine.tree.token_tree import DraftDistribution
@@ -25,6 +27,8 @@ from draftwire_core.runtime.rpc.handshake import printable
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 _CHUNK_TOKENS = 16384
+_FEATURE_BYTES = 1 << 20
+"""Most bytes of features in one message, unless one piece is larger."""
 _MAX_STATUS_TEXT = 1000
 _MAX_STATUS_BYTES = 8192
 _LONGEST_RETRY_SECONDS = 60.0
@@ -59,6 +63,22 @@ def openings(request: SpeculatedRequest, epoch: int, max_tree_nodes: int) -> Ite
                 trace_context=None if offset else request.span.context,
             )
         )
+
+
+def feature_batches(features: Iterable[tuple[int, SequenceFeatures]]) -> Iterator[tuple[FeatureBatch, int]]:
+    """Yields messages with features and the bytes of their values. features: with the epochs of their sequences'
+    openings."""
+    batch, size = FeatureBatch(), 0
+    for epoch, each in features:
+        if size and size + len(each.values) > _FEATURE_BYTES:
+            yield batch, size
+            batch, size = FeatureBatch(), 0
+        batch.features.add(
+            sequence_id=each.sequence_id, epoch=epoch, first_position=each.first_position, values=each.values
+        )
+        size += len(each.values)
+    if size:
+        yield batch, size
 
 
 def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:

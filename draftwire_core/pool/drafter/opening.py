@@ -1,9 +1,10 @@
-"""One opening of a sequence with a drafter: its held verdicts, and the sending times of the others."""
+"""The sequences open with a drafter: the held verdicts of each opening, and the sending times of the others."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +12,8 @@ import torch
 from draftwire.v1.verdict_pb2 import VerdictBatch
 from draftwire_core.engine.engine.step_result import SequenceOutcome
 from draftwire_core.pool.drafter.draft_messages import hidden_state
+from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
+from draftwire_core.pool.standing.flood_limit import FloodLimit
 
 _MOST_SENT = 64
 """Maximum number of committed lengths whose sending times are kept."""
@@ -77,3 +80,74 @@ class DrafterOpening:
         while self._sent and next(iter(self._sent)) < committed_length:
             del self._sent[next(iter(self._sent))]
         return self._sent.get(committed_length, -math.inf)
+
+
+class OpenSequences:
+    """The sequences open on one stream, with the allowances that they have in its flood limit."""
+
+    def __init__(self, last_epoch: int, flood_limit: FloodLimit) -> None:
+        """last_epoch: epoch of the last opening on earlier streams."""
+        self.epoch = last_epoch
+        """Epoch of the last opening."""
+        self._flood_limit = flood_limit
+        self._openings: dict[int, DrafterOpening] = {}
+
+    def __len__(self) -> int:
+        return len(self._openings)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._openings)
+
+    def get(self, sequence_id: int, epoch: int | None = None) -> DrafterOpening | None:
+        """Returns the opening of a sequence; None if it is not open, or by an opening of another epoch."""
+        opening = self._openings.get(sequence_id)
+        return opening if opening is not None and epoch in (None, opening.epoch) else None
+
+    def open(self, request: SpeculatedRequest, max_tree_nodes: int, now: float) -> DrafterOpening:
+        """Opens a sequence, whose committed tokens are sent now. max_tree_nodes: its credit."""
+        self.forget(request.sequence_id)
+        self.epoch += 1
+        order = request.order
+        opening = DrafterOpening(self.epoch, order.request_id, max_tree_nodes, order.always_draft)
+        opening.sent(len(request.tokens), now)
+        self._openings[request.sequence_id] = opening
+        self._flood_limit.opened(max_tree_nodes)
+        return opening
+
+    def forget(self, sequence_id: int) -> bool:
+        """Drops a sequence. Returns whether it was open."""
+        opening = self._openings.pop(sequence_id, None)
+        if opening is None:
+            return False
+        self._flood_limit.closed(opening.max_tree_nodes)
+        if not opening.ready.done():
+            opening.ready.set_result(False)
+        return True
+
+    def hold(self, outcomes: Iterable[SequenceOutcome], *, hidden_states: bool) -> tuple[int, bool]:
+        """Holds a step's committed tokens. Returns the number of sequences that were drafted for, and whether any of
+        those held always drafts."""
+        drafted_for, on_demand = 0, False
+        for outcome in outcomes:
+            opening = self._openings.get(outcome.sequence_id)
+            if opening is not None:
+                opening.hold(outcome, hidden_states=hidden_states)
+                drafted_for += opening.ready.done()
+                on_demand |= opening.always_draft
+        return drafted_for, on_demand
+
+    def verdicts(self, *, paused: bool, max_tree_nodes: int, now: float) -> VerdictBatch | None:
+        """Returns the verdicts on all held tokens, during a pause for sequences that always draft; None if there are
+        none. max_tree_nodes: most nodes that the drafter is to send for each."""
+        batch = VerdictBatch()
+        allowed = []
+        for sequence_id, opening in self._openings.items():
+            if opening.held and (opening.always_draft or not paused):
+                opening.write(batch, sequence_id, now)
+                allowed.append(opening.max_tree_nodes)
+                self._flood_limit.told(opening.max_tree_nodes)
+        if not allowed:
+            return None
+        if max_tree_nodes < min(allowed):
+            batch.max_tree_nodes = max_tree_nodes
+        return batch
