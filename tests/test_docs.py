@@ -11,8 +11,8 @@ import draftwire
 from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
-from draftwire_core.adapters.vllm.settings import AdapterSettings as VllmSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.runtime.process.flags import flag_of
 from draftwire_core.runtime.process.settings import ServiceSettings
 from gateway_service.openai.chat_request import ChatRequest

@@ -14,7 +14,7 @@ from draftwire._calls.failover import remaining
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.edge.edge_request import EdgeRequest
 from draftwire_core.edge.local_drafter import LocalDrafter
 from draftwire_core.edge.transport import wants_drafts
 
@@ -77,7 +77,7 @@ class AsyncEdgeCall:
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[pb.VerifyRequest | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.GenerateResponse | BaseException | None] = asyncio.Queue()
-        self._drafted = DraftedRequest(request, drafter, self._send)
+        self._drafted = EdgeRequest(request, drafter, self._send)
         self._outbox.put_nowait(self._drafted.start)
         self._call = start(self._requests())
 

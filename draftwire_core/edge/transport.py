@@ -13,7 +13,7 @@ from draftwire._calls.transport import RequestT, ResponseT, Transport
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.edge.edge_request import EdgeRequest
 from draftwire_core.edge.local_drafter import LocalDrafter
 
 
@@ -67,7 +67,7 @@ class EdgeCall:
         """Starts the call."""
         self._outbox: SimpleQueue[pb.VerifyRequest | None] = SimpleQueue()
         self._inbox: SimpleQueue[pb.GenerateResponse | Exception | None] = SimpleQueue()
-        self._drafted = DraftedRequest(request, drafter, self._outbox.put)
+        self._drafted = EdgeRequest(request, drafter, self._outbox.put)
         self._outbox.put(self._drafted.start)
         self._call = start(iter(self._outbox.get, None))
         threading.Thread(target=self._read, name="draftwire-edge-call", daemon=True).start()

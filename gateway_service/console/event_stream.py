@@ -25,7 +25,7 @@ _HEADERS = [
 ]
 
 
-class EventStream(Response):
+class ConsoleEvents(Response):
     """Sends events as they arrive; when the connection closes, the events are closed.
 
     An error of the SDK before the first event sets the response's status; a later one is sent as the last event.

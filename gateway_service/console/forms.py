@@ -22,7 +22,7 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ChatMessage(Form):
+class MessageForm(Form):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -33,7 +33,7 @@ class GenerateForm(Form):
     """A generation request: a prompt or messages, and its options."""
 
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES)] | None = None
+    messages: Annotated[list[MessageForm], at_most(MOST_MESSAGES)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = 128

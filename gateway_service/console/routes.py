@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from draftwire import AsyncClient, DraftwireError
 from gateway_service.console.api_errors import ApiError, error_response
-from gateway_service.console.event_stream import EventStream
+from gateway_service.console.event_stream import ConsoleEvents
 from gateway_service.console.forms import GenerateForm, read_form
 from gateway_service.console.generation_events import generation_events
 from gateway_service.console.page_headers import PageHeaders
@@ -35,10 +35,10 @@ def console_routes(client: AsyncClient) -> list[BaseRoute]:
     pool = PoolApi(client.drafters)
 
     async def generate(request: Request) -> Response:
-        return EventStream(generation_events(client, await read_form(request, GenerateForm)))
+        return ConsoleEvents(generation_events(client, await read_form(request, GenerateForm)))
 
     async def state(request: Request) -> Response:
-        return EventStream(states.follow())
+        return ConsoleEvents(states.follow())
 
     async def page(request: Request) -> Response:
         return FileResponse(STATIC / "index.html")

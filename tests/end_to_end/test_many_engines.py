@@ -19,7 +19,7 @@ from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, 
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
-from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.adapters.vllm import RemoteDrafter
 from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.process.settings import settings_from_environment
@@ -118,7 +118,7 @@ def vllm(texts: list[list[int]], environment: None) -> Iterator[FakeVllm]:
 @pytest.fixture
 def sglang(texts: list[list[int]], environment: None) -> Iterator[FakeSglang]:
     info = ModelInfo(model_id="target", vocab_size=VOCABULARY, context_length=2048)
-    drafts = RemoteDrafts(settings_from_environment(AdapterSettings), info, 16, ROWS, trees=True)
+    drafts = RemoteDrafts(settings_from_environment(SglangSettings), info, 16, ROWS, trees=True)
     drafts.pool.start()
     yield FakeSglang(drafts, ROWS, overlap=True)
     drafts.pool.stop()

@@ -24,7 +24,7 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import GenerateRequest, VerifyOpened, VerifyResponse
 from draftwire_core.edge.draft_thread import DraftThread
-from draftwire_core.edge.drafted_request import DraftedRequest
+from draftwire_core.edge.edge_request import EdgeRequest
 from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from draftwire_core.engine.planning.step_clock import StepClock
 from draftwire_core.engine.tree.proposal import Proposal as TreeProposal
@@ -229,7 +229,7 @@ class Followed:
     def __init__(self, drafter: LocalDrafter, *, prompt: list[int] = PROMPT_IDS, vocab_size: int = 200, seed: int = 5):
         self.proposals: list[Proposal] = []
         self.length = len(prompt)
-        self._followed = DraftedRequest(
+        self._followed = EdgeRequest(
             GenerateRequest(), drafter, lambda message: self.proposals.append(message.proposal)
         )
         sampling = SamplingParams(temperature=2.0, seed=seed)

@@ -28,8 +28,8 @@ from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
-from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.engine.loading.methods import METHODS
 from gateway_service.settings import GatewaySettings
 from tests.surface.log_events import log_events
@@ -56,7 +56,7 @@ def collect() -> dict[str, Any]:
             "python -m verifier_service": _flags(VerifierSettings),
             "python -m drafter_service": _flags(DrafterSettings),
             "python -m gateway_service": _flags(GatewaySettings),
-            "draftwire_vllm": _flags(AdapterSettings),
+            "draftwire_vllm": _flags(VllmSettings),
             "draftwire_sglang": _flags(SglangSettings),
         },
         "environment variables": sorted(VARIABLES),

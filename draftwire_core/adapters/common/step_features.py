@@ -23,7 +23,7 @@ from draftwire_core.runtime.process.logs import get_logger
 
 @dataclass(frozen=True, slots=True)
 class FeatureTaps:
-    """The layers that a host engine's target is tapped before, and the target itself, as a TargetShape."""
+    """The layers that a host engine's target is tapped before, and the target itself, as a FeatureTarget."""
 
     tapped: tuple[int, ...]
     """Ascending; the number of layers stands for what leaves the last one."""

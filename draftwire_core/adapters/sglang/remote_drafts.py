@@ -13,7 +13,7 @@ from draftwire_core.adapters.common.draft_tree import DraftTree
 from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
 from draftwire_core.adapters.sglang.request_tokens import RequestTokens
-from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
 
 _KNOWN = 4
 """Most requests that are remembered, as a multiple of those of a step."""
@@ -26,7 +26,7 @@ class RemoteDrafts:
     the fault and drafts nothing. A request is SGLang's `Req`.
     """
 
-    def __init__(self, settings: AdapterSettings, info: ModelInfo, most_requests: int, rows: int, *, trees: bool):
+    def __init__(self, settings: SglangSettings, info: ModelInfo, most_requests: int, rows: int, *, trees: bool):
         """info: the target model. most_requests: most requests in a step. rows: rows of each request in a step, its
         last committed token among them. trees: whether trees are verified; otherwise chains."""
         self.faults = Faults()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.settings import settings_from_environment
 
@@ -59,7 +59,7 @@ def _check(server_args: Any) -> None:
 
 
 def _why_chains(server_args: Any) -> str:
-    if not settings_from_environment(AdapterSettings).trees:
+    if not settings_from_environment(SglangSettings).trees:
         return "DRAFTWIRE_SGLANG_TREES=false"
     if server_args.enable_deterministic_inference:
         return "--enable-deterministic-inference"

@@ -12,7 +12,7 @@ from draftwire_core.runtime.process.address import ListenAddress
 SGLANG = HostEngine(name="SGLang", key="sglang")
 
 
-class AdapterSettings(EngineAdapterSettings):
+class SglangSettings(EngineAdapterSettings):
     """Gives an SGLang server remote drafters."""
 
     model_config = SettingsConfigDict(env_prefix="DRAFTWIRE_SGLANG_")

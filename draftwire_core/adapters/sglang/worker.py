@@ -13,7 +13,7 @@ from sglang.version import __version__
 
 from draftwire_core.adapters.common.draft_tree import DraftTree
 from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
-from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.adapters.sglang.sglang_version import unknown_version
 from draftwire_core.adapters.sglang.target_info import target_info
 from draftwire_core.adapters.sglang.verify_arrays import tree_mask, verify_arrays
@@ -35,7 +35,7 @@ class RemoteDraftWorker(NGRAMWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any):
         """Takes the arguments of NGRAMWorker. Raises SettingsError for invalid DRAFTWIRE_SGLANG_* variables."""
         super().__init__(*args, **kwargs)
-        self._settings = settings_from_environment(AdapterSettings)
+        self._settings = settings_from_environment(SglangSettings)
         self._group = get_parallel().tp_group
         self._drafts: RemoteDrafts | None = None
 

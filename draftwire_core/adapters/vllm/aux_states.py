@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from draftwire_core.adapters.common.step_features import FeatureTaps
-from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.runtime.process.settings import variable_of
 from draftwire_core.runtime.process.startup_error import StartupError
 
-VARIABLE = variable_of(AdapterSettings, "feature_layers")
+VARIABLE = variable_of(VllmSettings, "feature_layers")
 _COMPILED_KEY = "draftwire_feature_layers"
 
 
-def taps_of(vllm_config: Any, settings: AdapterSettings, device: torch.device) -> FeatureTaps:
+def taps_of(vllm_config: Any, settings: VllmSettings, device: torch.device) -> FeatureTaps:
     """Returns the taps that the settings ask for. Raises StartupError for what a VllmConfig's target does not have."""
     model = vllm_config.model_config
     layers = int(model.hf_text_config.num_hidden_layers)

@@ -9,7 +9,7 @@ from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
 from draftwire_core.adapters.common.step_features import FeatureTaps
-from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.adapters.vllm.vllm_version import runner_and_reason, unknown_version
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
 from draftwire_core.runtime.process.settings import settings_from_environment, variable_of
@@ -36,7 +36,7 @@ class PoolFront:
         self.faults = Faults()
         """Number of faults by exception name."""
         self._config = vllm_config
-        self._settings = settings_from_environment(AdapterSettings)
+        self._settings = settings_from_environment(VllmSettings)
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
         self._pool: PoolThread | None = None
         self._taps: FeatureTaps | None = None

@@ -13,7 +13,7 @@ from draftwire_core.runtime.process.settings import split_at_commas
 VLLM = HostEngine(name="vLLM", key="vllm")
 
 
-class AdapterSettings(EngineAdapterSettings):
+class VllmSettings(EngineAdapterSettings):
     """Gives a vLLM server remote drafters."""
 
     model_config = SettingsConfigDict(env_prefix="DRAFTWIRE_VLLM_")

@@ -12,7 +12,7 @@ _SIGNIFICANT = -3.0
 
 
 @dataclass(slots=True)
-class Sample:
+class AcceptanceSample:
     """Mean and variance of a stream of numbers (Welford's algorithm)."""
 
     count: int = 0
@@ -32,7 +32,7 @@ class Sample:
         return self._squares / (self.count - 1) if self.count > 1 else 0.0
 
 
-def welch_t(new: Sample, old: Sample) -> float:
+def welch_t(new: AcceptanceSample, old: AcceptanceSample) -> float:
     """Welch's t of two samples of at least one number each; negative if the new sample's mean is lower."""
     difference = new.mean - old.mean
     spread = math.sqrt(new.variance / new.count + old.variance / old.count)
@@ -41,6 +41,6 @@ def welch_t(new: Sample, old: Sample) -> float:
     return difference / spread
 
 
-def significantly_worse(new: Sample, old: Sample) -> bool:
+def significantly_worse(new: AcceptanceSample, old: AcceptanceSample) -> bool:
     """Whether the new mean is significantly lower: at least 8 numbers in each sample, and t below -3."""
     return min(new.count, old.count) >= _LEAST_SAMPLES and welch_t(new, old) < _SIGNIFICANT

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutSide, RolloutState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.engine.step_result import SequenceOutcome
-from draftwire_core.pool.changes.acceptance_comparison import SAMPLE_STEPS, Sample, significantly_worse, welch_t
+from draftwire_core.pool.changes.acceptance_comparison import (
+    SAMPLE_STEPS,
+    AcceptanceSample,
+    significantly_worse,
+    welch_t,
+)
 from draftwire_core.pool.changes.pool_operations import busy
 from draftwire_core.pool.changes.swap import move, move_all
 from draftwire_core.pool.drafter.pooled_drafter import PooledDrafter
@@ -34,7 +39,7 @@ class Side:
         self.steps = 0
         self.draft_tokens = 0
         self.accepted_tokens = 0
-        self.sample = Sample()
+        self.sample = AcceptanceSample()
         """Accepted tokens per step; each number is a mean over SAMPLE_STEPS steps of one sequence."""
         self._unfinished: dict[int, tuple[int, int]] = {}
 
@@ -65,7 +70,7 @@ class Side:
 
     def restart(self) -> None:
         """Restarts the comparison, because another model drafts under this name."""
-        self.sample = Sample()
+        self.sample = AcceptanceSample()
         self._unfinished.clear()
 
 

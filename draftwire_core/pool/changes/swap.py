@@ -18,7 +18,7 @@ _MOVE_SECONDS = 30.0
 """Maximum wait for a drafter to catch up with a sequence that moves to it."""
 
 
-class Move(enum.Enum):
+class SequenceMove(enum.Enum):
     """The outcome of moving one sequence."""
 
     DONE = "the new drafter drafts, the old one no longer does"
@@ -27,24 +27,24 @@ class Move(enum.Enum):
     LATE = "the new drafter has not caught up in time, or was lost; the old one still does"
 
 
-async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, new: PooledDrafter) -> Move:
+async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, new: PooledDrafter) -> SequenceMove:
     """Opens a sequence with the new drafter, and closes it with the old one once the new one has caught up.
 
     Until then both drafters receive every verdict and draft, so the sequence is never without a drafter.
     """
     sequence_id = drafted.sequence_id
     if drafted.over or not old.has(sequence_id):
-        return Move.OVER
+        return SequenceMove.OVER
     if not new.ready:
-        return Move.LATE
+        return SequenceMove.LATE
     if not new.has(sequence_id):
         if not new.has_room or not drafted.takes(new):
-            return Move.REFUSED
+            return SequenceMove.REFUSED
         drafting.open(drafted, new)
     opened = new.opened(sequence_id)
     await asyncio.wait({opened}, timeout=_MOVE_SECONDS)
     if drafted.over or not old.has(sequence_id):
-        return Move.OVER
+        return SequenceMove.OVER
     if not opened.done():
         log.warning(
             "catch-up timed out",
@@ -53,16 +53,16 @@ async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, 
             request_id=drafted.request.order.request_id,
         )
         drafting.close(drafted, new)
-        return Move.LATE
+        return SequenceMove.LATE
     if not opened.result():
-        return Move.REFUSED if new.ready else Move.LATE
+        return SequenceMove.REFUSED if new.ready else SequenceMove.LATE
     drafting.close(drafted, old)
     drafted.request.span.event("drafter swapped", {"draftwire.drafter.old": old.name, "draftwire.drafter": new.name})
     drafting.assign(drafted)  # a request that already had both drafters is now one short
-    return Move.DONE
+    return SequenceMove.DONE
 
 
-async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[Move]:
+async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[SequenceMove]:
     """Moves the sequences of one drafter to another. Returns the number of moves by outcome."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
@@ -80,7 +80,7 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
     stays = True
     try:
         moves = await move_all(drafting, old, new)
-        if moves[Move.LATE] or not new.ready:
+        if moves[SequenceMove.LATE] or not new.ready:
             raise _incomplete(new, moves)
         stays = False
     finally:
@@ -89,10 +89,10 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
             old.resume()
         drafting.stop_redirecting(old.name, back=stays)
     drafting.counts.swaps += 1
-    drafting.counts.moved_sequences += moves[Move.DONE]
+    drafting.counts.moved_sequences += moves[SequenceMove.DONE]
     drafting.abandon(old)
-    log.info("drafter swapped", old=old.name, new=new.name, moved=moves[Move.DONE])
-    return moves[Move.DONE]
+    log.info("drafter swapped", old=old.name, new=new.name, moved=moves[SequenceMove.DONE])
+    return moves[SequenceMove.DONE]
 
 
 async def empty(drafting: Drafting, old: PooledDrafter) -> None:
@@ -109,5 +109,5 @@ async def empty(drafting: Drafting, old: PooledDrafter) -> None:
     drafting.abandon(old)
 
 
-def _incomplete(new: PooledDrafter, moves: Counter[Move]) -> ServiceError:
-    return new.unreachable(f"it caught up with {moves[Move.DONE]} of {moves.total()} sequences")
+def _incomplete(new: PooledDrafter, moves: Counter[SequenceMove]) -> ServiceError:
+    return new.unreachable(f"it caught up with {moves[SequenceMove.DONE]} of {moves.total()} sequences")

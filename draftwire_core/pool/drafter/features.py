@@ -47,7 +47,7 @@ _LARGEST = 16
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-class TargetShape(Protocol):
+class FeatureTarget(Protocol):
     """The target that a drafter's features must fit."""
 
     @property
@@ -63,7 +63,7 @@ class TargetShape(Protocol):
         """Elements of a hidden state."""
 
 
-def check_features(features: FeatureMapMessage, target: TargetShape) -> tuple[FeatureKind, FeatureShape]:
+def check_features(features: FeatureMapMessage, target: FeatureTarget) -> tuple[FeatureKind, FeatureShape]:
     """Reads the features that a drafter announces. Raises ServiceError, which names the field, if this target cannot
     make them."""
     made_for = features.target_architectures

@@ -24,7 +24,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FigureColumn:
     """A column of a table."""
 
     heading: str
@@ -104,24 +104,24 @@ def _name(row: Row) -> str:
 FEW = ("method", "speed-up", "tokens/s", "accepted", "length", "outputs", "memory", "draft model", "lossless")
 """Headings of the columns shown on a narrow terminal; files have all columns."""
 FIGURES = (
-    Column("method", "<", _name),
-    Column("speed-up", ">", lambda row: _spread(row.figures.speed_up, row.figures.runs)),
-    Column("tokens/s", ">", lambda row: f"{row.figures.tokens_per_second.median:.3g}"),
-    Column("accepted", ">", lambda row: _percent(row.figures.acceptance_rate, _NONE)),
-    Column("length", ">", lambda row: f"{row.figures.acceptance_length:.2f}"),
-    Column("drafting", ">", lambda row: _percent(row.figures.draft_share, _UNKNOWN)),
-    Column("rollback", ">", lambda row: _percent(row.figures.rollback_share, _UNKNOWN)),
-    Column("first token ms", ">", lambda row: _milliseconds(row.figures.first_token)),
-    Column("token ms", ">", lambda row: _milliseconds(row.figures.token_gap)),
-    Column("chunk ms", ">", lambda row: _milliseconds(row.figures.chunk_gap)),
-    Column("outputs", "<", _outputs),
+    FigureColumn("method", "<", _name),
+    FigureColumn("speed-up", ">", lambda row: _spread(row.figures.speed_up, row.figures.runs)),
+    FigureColumn("tokens/s", ">", lambda row: f"{row.figures.tokens_per_second.median:.3g}"),
+    FigureColumn("accepted", ">", lambda row: _percent(row.figures.acceptance_rate, _NONE)),
+    FigureColumn("length", ">", lambda row: f"{row.figures.acceptance_length:.2f}"),
+    FigureColumn("drafting", ">", lambda row: _percent(row.figures.draft_share, _UNKNOWN)),
+    FigureColumn("rollback", ">", lambda row: _percent(row.figures.rollback_share, _UNKNOWN)),
+    FigureColumn("first token ms", ">", lambda row: _milliseconds(row.figures.first_token)),
+    FigureColumn("token ms", ">", lambda row: _milliseconds(row.figures.token_gap)),
+    FigureColumn("chunk ms", ">", lambda row: _milliseconds(row.figures.chunk_gap)),
+    FigureColumn("outputs", "<", _outputs),
 )
 """Columns of what was measured for a setting; times are p50 / p95 / p99."""
 ABOUT = (
-    Column("method", "<", _name),
-    Column("memory", "<", _memory),
-    Column("draft model", "<", _draft_model),
-    Column("training", "<", _training),
-    Column("lossless", "<", _lossless),
+    FigureColumn("method", "<", _name),
+    FigureColumn("memory", "<", _memory),
+    FigureColumn("draft model", "<", _draft_model),
+    FigureColumn("training", "<", _training),
+    FigureColumn("lossless", "<", _lossless),
 )
 """Columns of a method's properties."""

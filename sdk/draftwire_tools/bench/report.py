@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from draftwire.cli.table import print_table
-from draftwire_tools.bench.columns import ABOUT, FEW, FIGURES, Column, Row
+from draftwire_tools.bench.columns import ABOUT, FEW, FIGURES, FigureColumn, Row
 from draftwire_tools.bench.comparison import Setting
 from draftwire_tools.bench.figures import Figures
 from draftwire_tools.bench.method import Method
@@ -180,7 +180,7 @@ def _subject(figures: Figures) -> str:
     return f"{_title(figures.setting)}, {figures.method.name}"
 
 
-def _print(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+def _print(columns: Sequence[FigureColumn], rows: Sequence[Row]) -> None:
     headings = [column.heading.upper() for column in columns]
     cells = [[column.cell(row) for column in columns] for row in rows]
     print_table(headings, cells, "".join(column.align for column in columns))

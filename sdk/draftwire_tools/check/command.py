@@ -32,7 +32,7 @@ _CALL_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class CheckFiles:
     """Files for the certificate, in addition to standard output."""
 
     json: Path | None
@@ -123,7 +123,7 @@ def check(
     connection: Connection,
 ) -> None:
     """Check that speculation changes no output, and write a certificate. Exit status 1 if anything differs."""
-    files = Files(json_file, html_file)
+    files = CheckFiles(json_file, html_file)
     files.check()
     read = check_prompts(prompts or [], requests)
     command = shlex.join(["draftwire", *sys.argv[1:]])

@@ -11,7 +11,7 @@ from draftwire._calls.error_messages import connection_words
 from draftwire.cli.failure import Failure
 from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire_tools.check_drafter.findings import Findings, Outcome
-from draftwire_tools.check_drafter.report import Report
+from draftwire_tools.check_drafter.report import DrafterReport
 from draftwire_tools.check_drafter.rule import RULES
 from draftwire_tools.check_drafter.trial import Trial
 from draftwire_tools.check_drafter.trials import TRIALS
@@ -26,7 +26,7 @@ async def check(
     trials: Sequence[Trial] = TRIALS,
     progress: Callable[[str], None] = lambda _: None,
     **security: Any,
-) -> Report:
+) -> DrafterReport:
     """Checks the drafter at an address.
 
     Args:
@@ -52,7 +52,7 @@ async def check(
                 for rule in RULES:
                     found.skipped(rule, "there was no handshake")
                 break
-        return Report(address, drafter.hello, found.all())
+        return DrafterReport(address, drafter.hello, found.all())
     finally:
         await channels.close()
 

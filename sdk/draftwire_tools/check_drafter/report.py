@@ -18,7 +18,7 @@ _MARKS = {Outcome.PASSED: "pass", Outcome.FAILED: "FAIL", Outcome.SKIPPED: "skip
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DrafterReport:
     """What a check has found."""
 
     address: str

@@ -15,7 +15,7 @@ from draftwire._types.options import GenerateOptions
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire_tools.demo.running import DRAFT, EARLY, INFLATE, TARGET, running
-from draftwire_tools.demo.story import LEAST_TOKENS, DemoDrafter, Report, Silence, tell
+from draftwire_tools.demo.story import LEAST_TOKENS, DemoDrafter, DemoReport, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
 from draftwire_tools.service import check_services_installed
 
@@ -53,7 +53,7 @@ def demo(
         finish(report, terminal, as_json)
 
 
-def finish(report: Report, terminal: Terminal, as_json: bool) -> None:
+def finish(report: DemoReport, terminal: Terminal, as_json: bool) -> None:
     """Shows the report; ends the command with an error if the texts differ."""
     if as_json:
         print(json.dumps(report.to_json()))

@@ -25,7 +25,7 @@ LEAST_TOKENS = 100
 """Least tokens of a request that lasts long enough for the swap and the kill."""
 
 
-class Screen(Protocol):
+class DemoScreen(Protocol):
     """Display of the story."""
 
     def working(self, text: str) -> AbstractContextManager[None]:
@@ -78,7 +78,7 @@ class DemoDrafter:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """The result of the demo."""
 
     plain: Generation
@@ -133,8 +133,8 @@ class Report:
 
 
 def tell(
-    client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: Screen, options: GenerateOptions
-) -> Report:
+    client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: DemoScreen, options: GenerateOptions
+) -> DemoReport:
     """Runs the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
 
     Raises:
@@ -182,4 +182,4 @@ def tell(
             call.result()
     if not killed:
         raise Failure("the request ended before its drafters were swapped and killed; increase --max-tokens")
-    return Report(plain, drafted, swaps=int(swapped), kills=int(killed))
+    return DemoReport(plain, drafted, swaps=int(swapped), kills=int(killed))

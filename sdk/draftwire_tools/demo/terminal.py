@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftwire._types.generation import Chunk
-from draftwire_tools.demo.story import Report
+from draftwire_tools.demo.story import DemoReport
 from draftwire_tools.loading import bars
 
 OWN_STYLE = "default"
@@ -64,7 +64,7 @@ class Terminal:
         else:
             print(f"draftwire demo: {text}", file=sys.stderr, flush=True)
 
-    def report(self, report: Report) -> None:
+    def report(self, report: DemoReport) -> None:
         """Draws the table at the end."""
         speculation = report.drafted.speculation
         tokens = len(report.drafted.token_ids)

@@ -11,7 +11,7 @@ from rich.console import Console
 from draftwire._types.address import is_loopback
 from draftwire_tools.serve.device import device_here
 from draftwire_tools.serve.gateway_process import MODULE
-from draftwire_tools.serve.plan import LOOKUP, Options, Plan, plan_of
+from draftwire_tools.serve.plan import LOOKUP, Options, ServePlan, plan_of
 from draftwire_tools.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
 from draftwire_tools.serve.running import Serving, serving
 from draftwire_tools.service import check_services_installed
@@ -118,7 +118,7 @@ def _line(console: Console, name: str, text: str) -> None:
     console.print(f"{name:9} {text}", soft_wrap=True)
 
 
-def _tell(plan: Plan, running: Serving, console: Console) -> None:
+def _tell(plan: ServePlan, running: Serving, console: Console) -> None:
     """Says what is served, and where."""
     threads = f"{plan.verifier_threads} threads"
     if plan.drafts:

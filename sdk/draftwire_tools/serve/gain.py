@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from draftwire._sync.client import Client
-from draftwire_tools.serve.plan import Plan
+from draftwire_tools.serve.plan import ServePlan
 from draftwire_tools.top.planner_figures import PlannerFigures, planner_figures
 from draftwire_tools.top.sample import Sample
 
@@ -19,7 +19,7 @@ _WORTHWHILE = 1.1
 class Gain:
     """The gain of a verifier's drafters. Readings are taken from time to time."""
 
-    def __init__(self, client: Client, plan: Plan) -> None:
+    def __init__(self, client: Client, plan: ServePlan) -> None:
         """client: of the verifier, which must serve. plan: what it serves.
 
         Raises:
@@ -57,7 +57,7 @@ class Gain:
         return Sample(time.monotonic(), self._client.model_info(), [])
 
 
-def gain_line(figures: PlannerFigures, tokens: int, plan: Plan) -> str | None:
+def gain_line(figures: PlannerFigures, tokens: int, plan: ServePlan) -> str | None:
     """Returns a line about the gain of drafting, with what to add if it gains about nothing.
 
     Args:
@@ -75,7 +75,7 @@ def gain_line(figures: PlannerFigures, tokens: int, plan: Plan) -> str | None:
     return f"{told}; {advice(plan)}" if little < _WORTHWHILE else told
 
 
-def advice(plan: Plan) -> str:
+def advice(plan: ServePlan) -> str:
     """Returns what to do where drafting gains about nothing."""
     if plan.drafts or any(not each.startswith(("local:ngram", "local:suffix")) for each in plan.local):
         return "these drafts gain about nothing here; draftwire bench compares others"

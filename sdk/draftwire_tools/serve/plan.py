@@ -36,7 +36,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """The processes of one served model."""
 
     model: str
@@ -51,7 +51,7 @@ class Plan:
     options: Options = field(repr=False)
 
 
-def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Options) -> Plan:
+def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Options) -> ServePlan:
     """Returns the plan for a target and its drafters: draft models, and addresses of drafters in the verifier.
 
     Without any, the text is looked up in itself. Each draft model gets a quarter of the threads, at least one; the
@@ -76,7 +76,7 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Opt
     local = tuple(each for each in drafts if each.startswith(LOCAL)) or (() if models else (LOOKUP,))
     total = threads or _cores()
     drafter = max(1, total // 4)
-    return Plan(model, _named(models), local, max(1, total - drafter * len(models)), drafter, options)
+    return ServePlan(model, _named(models), local, max(1, total - drafter * len(models)), drafter, options)
 
 
 def name_of(model: str) -> str:

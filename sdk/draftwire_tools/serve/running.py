@@ -22,7 +22,7 @@ from draftwire_tools.loading import Loading, interrupt
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
 from draftwire_tools.serve.one_log import OneLog
-from draftwire_tools.serve.plan import DRAFT, LOCAL, Plan, name_of
+from draftwire_tools.serve.plan import DRAFT, LOCAL, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
 from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
 
@@ -50,7 +50,7 @@ class Serving:
         verifier: Service,
         drafters: dict[str, Service],
         client: Client,
-        plan: Plan,
+        plan: ServePlan,
         console: Console,
     ) -> None:
         """drafters: by name. client: of the verifier."""
@@ -94,7 +94,7 @@ class Serving:
 
 
 @contextmanager
-def serving(plan: Plan, listen: str, verifier_listen: str, log: Path, console: Console) -> Iterator[Serving]:
+def serving(plan: ServePlan, listen: str, verifier_listen: str, log: Path, console: Console) -> Iterator[Serving]:
     """Runs what a plan says. Within the block everything serves; at its end everything has ended.
 
     Raises:
@@ -126,7 +126,7 @@ def _opened(log: Path) -> OneLog:
 
 
 def _started(
-    plan: Plan,
+    plan: ServePlan,
     listen: str,
     verifier_listen: str,
     scratch: Path,
@@ -174,7 +174,7 @@ def _started(
     return Serving(gateway, verifier, drafters, client, plan, console)
 
 
-def cache_flags(plan: Plan) -> tuple[str, ...]:
+def cache_flags(plan: ServePlan) -> tuple[str, ...]:
     """Returns the verifier's flags for a KV cache as large as its GPU allows; none on a CPU, or if a variable sets it.
 
     A share of the GPU is left for the model of ``local:draft``, which is loaded after the cache.
@@ -200,7 +200,7 @@ def _wait_for_port(gateway: GatewayProcess) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _attach(client: Client, drafters: dict[str, Service], plan: Plan) -> None:
+def _attach(client: Client, drafters: dict[str, Service], plan: ServePlan) -> None:
     """Attaches the drafter services under their names, and waits for the drafters in the verifier.
 
     Raises:

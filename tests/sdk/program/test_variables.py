@@ -11,8 +11,8 @@ import typer
 from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
-from draftwire_core.adapters.sglang.settings import AdapterSettings as SglangSettings
-from draftwire_core.adapters.vllm.settings import AdapterSettings as VllmSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.runtime.process.settings import variable_of
 from gateway_service.settings import GatewaySettings
 from verifier_service.settings import VerifierSettings

@@ -15,7 +15,7 @@ from rich.console import Console
 from draftwire import Chunk, Client, GenerateOptions
 from draftwire.cli.failure import Failure
 from draftwire_tools.demo.command import find_models
-from draftwire_tools.demo.story import DemoDrafter, Report, Screen, Silence, tell
+from draftwire_tools.demo.story import DemoDrafter, DemoReport, DemoScreen, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
 from draftwire_tools.service import Service
 from tests.harness.processes import ended
@@ -53,11 +53,11 @@ def drafters() -> tuple[DemoDrafter, DemoDrafter, Kill]:
     return DemoDrafter("early", "here:1", Kill()), DemoDrafter("draft", "here:2", kill), kill
 
 
-def told(client: Client, screen: Screen, verifier: FakeVerifier) -> Report:
+def told(client: Client, screen: DemoScreen, verifier: FakeVerifier) -> DemoReport:
     """Runs the demo's steps, again if the request ended before its drafters were swapped and killed."""
     verifier.delay = 0.01
 
-    def once() -> Report | None:
+    def once() -> DemoReport | None:
         verifier.calls.clear()
         verifier.requests.clear()
         first, second, kill = drafters()

@@ -10,7 +10,7 @@ import pytest
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
-from draftwire_core.adapters.sglang.settings import AdapterSettings
+from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.runtime.process.settings import settings_from_environment
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_sglang import FakeSglang
@@ -46,7 +46,7 @@ def sglang(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSg
         for name, value in settings.items():
             monkeypatch.setenv(f"DRAFTWIRE_SGLANG_{name.upper()}", str(value))
         info = ModelInfo(model_id="target", vocab_size=VOCABULARY, context_length=4096)
-        drafts = RemoteDrafts(settings_from_environment(AdapterSettings), info, 16, 5, trees=trees)
+        drafts = RemoteDrafts(settings_from_environment(SglangSettings), info, 16, 5, trees=trees)
         drafts.pool.start()
         made.append(drafts)
         return FakeSglang(drafts, 5, overlap=overlap)

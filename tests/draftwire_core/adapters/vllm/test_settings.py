@@ -2,12 +2,12 @@
 
 import pytest
 
-from draftwire_core.adapters.vllm.settings import AdapterSettings
+from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.runtime.process.settings import SettingsError, settings_from_environment
 
 
 def test_defaults_need_no_variable() -> None:
-    settings = settings_from_environment(AdapterSettings)
+    settings = settings_from_environment(VllmSettings)
     assert settings.listen == "127.0.0.1:50061"
     assert settings.drafter == ()
 
@@ -16,7 +16,7 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWIRE_VLLM_DRAFTER", "one:50052, two:50052")
     monkeypatch.setenv("DRAFTWIRE_VLLM_MAX_WAIT_MS", "12.5")
     monkeypatch.setenv("DRAFTWIRE_LISTEN", "a verifier's, and none of the adapter's business")
-    settings = settings_from_environment(AdapterSettings)
+    settings = settings_from_environment(VllmSettings)
     assert settings.drafter == ("one:50052", "two:50052")
     assert settings.max_wait_ms == 12.5
 
@@ -36,4 +36,4 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=f"^{name}: "):
-        settings_from_environment(AdapterSettings)
+        settings_from_environment(VllmSettings)

@@ -6,11 +6,11 @@ import random
 import pytest
 from scipy import stats
 
-from draftwire_core.pool.changes.acceptance_comparison import Sample, significantly_worse, welch_t
+from draftwire_core.pool.changes.acceptance_comparison import AcceptanceSample, significantly_worse, welch_t
 
 
-def sample(values: list[float]) -> Sample:
-    made = Sample()
+def sample(values: list[float]) -> AcceptanceSample:
+    made = AcceptanceSample()
     for value in values:
         made.add(value)
     return made
@@ -44,7 +44,7 @@ def test_better_is_never_worse() -> None:
 
 def withdrawn(new_mean: float, rng: random.Random, looks: int = 100) -> int | None:
     """Returns the number of samples per side after which a new drafter is found worse; None if it is not."""
-    new, old = Sample(), Sample()
+    new, old = AcceptanceSample(), AcceptanceSample()
     for count in range(1, looks + 1):
         new.add(rng.gauss(new_mean, 0.5))
         old.add(rng.gauss(2.0, 0.5))

@@ -15,7 +15,7 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_tools.check_drafter import command as check_command
 from draftwire_tools.check_drafter.check import check
 from draftwire_tools.check_drafter.findings import Outcome
-from draftwire_tools.check_drafter.report import Report
+from draftwire_tools.check_drafter.report import DrafterReport
 from draftwire_tools.check_drafter.rule import RULES
 from draftwire_tools.check_drafter.trials import TRIALS
 from draftwire_tools.check_drafter.verifier_side import Patience
@@ -36,14 +36,14 @@ HASTY = Patience(answer=0.4, draft=0.05, quiet=0.04)
 """For a drafter that owes an answer."""
 
 
-def run(drafter: BigramDrafter, patience: Patience = PATIENT, rules: tuple[str, ...] = ()) -> Report:
+def run(drafter: BigramDrafter, patience: Patience = PATIENT, rules: tuple[str, ...] = ()) -> DrafterReport:
     """Checks a drafter. rules: the rules whose trials are run after the handshake; empty for all."""
     with drafter:
         trials = [TRIALS[0], *(each for each in TRIALS[1:] if not rules or each.rule in rules)]
         return asyncio.run(check(drafter.address, patience, trials=trials))
 
 
-def outcomes(report: Report) -> dict[str, Outcome]:
+def outcomes(report: DrafterReport) -> dict[str, Outcome]:
     return {each.rule: each.outcome for each in report.findings}
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from draftwire_tools.serve.device import Device, device_here
-from draftwire_tools.serve.plan import Options, Plan, name_of, plan_of
+from draftwire_tools.serve.plan import Options, ServePlan, name_of, plan_of
 
 OPTIONS = Options(Device("cpu", "auto", "cpu"))
 
 
-def plan(*drafts: str, threads: int = 8, options: Options = OPTIONS) -> Plan:
+def plan(*drafts: str, threads: int = 8, options: Options = OPTIONS) -> ServePlan:
     return plan_of("target", drafts, threads, options)
 
 

@@ -14,7 +14,7 @@ from draftwire_core.engine.tree.proposal import Proposal
 log = logging.getLogger("draftwire.edge")
 
 
-class DraftedRequest:
+class EdgeRequest:
     """Follows the verifier's messages with the local drafter, and passes the request's events on."""
 
     def __init__(self, request: pb.GenerateRequest, drafter: LocalDrafter, send: Callable[[pb.VerifyRequest], None]):
