@@ -1,10 +1,11 @@
-"""The tables of docs/benchmarks.md and README.md, made from the newest results, and the index of benchmarks/README.md.
+"""The tables of docs/benchmarks.md, README.md and benchmarks/results/goals.md, and the index of benchmarks/README.md.
 
     python -m benchmarks.harness.tables [--check]
 
 benchmarks/results/shown.toml says what is shown, and its goals. A table shows the newest figure of each row for each
-processor; a figure of another commit than most of its column has that commit beside it. Text between the markers
-`<!-- figures: NAME -->` and `<!-- /figures -->` is replaced. With --check, the exit status is 1 if a document differs.
+processor; a figure of another commit than most of its column has that commit next to it. Text between the markers
+`<!-- figures: NAME -->` and `<!-- /figures -->` is replaced; NAME is a script, a comparison of engines, "goals",
+"missed goals" or "index". With --check, the exit status is 1 if a document differs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import ast
 import fnmatch
 import functools
-import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,12 @@ from typing import Any
 
 from benchmarks.harness.figures import Goal, cell, matching, middle
 from benchmarks.harness.results import RESULTS, Result, results, shown_name
+from benchmarks.harness.sections import replaced
 from tests.harness.checkout import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
-DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md")
+DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md", "benchmarks/results/goals.md")
 ROOMS = ("laws", "speed", "faults", "scale", "simulation", "peers", "gpu")
-_ORIGIN = "From docs/benchmarks.md of commit fe6cd16."
-"""End of the notes of results taken from an older page; docs/benchmarks.md mentions it once for all."""
-_MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
 @functools.cache
@@ -66,36 +64,41 @@ class Page:
         self._found = found
 
     def text(self, name: str) -> str:
-        """Returns the text between the markers of a name: goals, first screen, index, or a room. Raises KeyError for
-        others."""
-        if name == "goals":
-            return self._goals()
-        if name == "first screen":
-            return self._first_screen()
+        """Returns the text between the markers of a name: goals, missed goals, index, a comparison, or a script.
+        Raises KeyError for others."""
+        if name in ("goals", "missed goals"):
+            return self._goals(only_missed=name == "missed goals")
         if name == "index":
             return _index()
-        if name not in ROOMS:
-            raise KeyError(name)
-        return self._room(name)
+        if name in self._shown.get("comparison", ()):
+            return self._comparison(self._shown["comparison"][name])
+        return self._script(name)
 
     def _of(self, benchmark: str) -> list[Result]:
         return [each for each in self._found if each.benchmark == benchmark]
 
-    def _goals(self) -> str:
-        lines = ["| promised | goal | newest figure of each processor | measured by |", "|---|---|---|---|"]
+    def _goals(self, only_missed: bool) -> str:
+        heads = ("promised", "goal", "newest figure", "processor, commit", "missed elsewhere", "measured by")
+        lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         for promise in self._shown["promise"]:
-            goal = Goal.read(promise["goal"])
-            newest: dict[str, str] = {}
-            for result in self._of(promise["benchmark"]):
-                values = list(matching(self._newest(result.benchmark, result.processor), promise["figures"]).values())
+            name, goal = promise["benchmark"], Goal.read(promise["goal"])
+            newest: dict[str, tuple[object, str]] = {}
+            for result in self._of(name):
+                values = list(matching(self._newest(name, result.processor), promise["figures"]).values())
                 if values and result.processor not in newest:
                     value = goal.worst([each for each, _ in values])
                     commit = next(source.commit for each, source in values if each == value)
-                    missed = "" if goal.reached(value) else ", **missed**"
-                    newest[result.processor] = f"{cell(value)}{missed} ({result.processor}, {commit})"
-            unit = f" {promise['unit']}" if "unit" in promise else ""
-            name = promise["benchmark"]
-            lines.append(f"| {promise['text']} | {goal}{unit} | {'; '.join(newest.values())} | [{name}](#{name}) |")
+                    newest[result.processor] = value, f"{result.processor}, {commit}"
+            (value, place), *others = newest.values()
+            elsewhere = [f"{cell(middle(each))} ({at})" for each, at in others if not goal.reached(each)]
+            if only_missed and goal.reached(value) and not elsewhere:
+                continue
+            said = cell(middle(value)) + ("" if goal.reached(value) else ", **missed**")
+            bound = f"{goal} {promise['unit']}" if "unit" in promise else str(goal)
+            section = f"#{name}" if name in self._shown else f"../benchmarks/results/{name}"
+            link = f"[{name}]({section if only_missed else name})"
+            row = (promise["text"], bound, said, place, "; ".join(elsewhere), link)
+            lines.append(f"| {' | '.join(row)} |")
         return "\n".join(lines)
 
     def _newest(self, benchmark: str, processor: str) -> dict[str, tuple[object, Result]]:
@@ -107,38 +110,21 @@ class Page:
                     newest.setdefault(name, (value, result))
         return newest
 
-    def _room(self, room: str) -> str:
-        parts: list[str] = []
-        for name, module in scripts().items():
-            if module.split(".")[1] == room and name in self._shown:
-                said = [summary(module), self._shown[name].get("text", "")]
-                parts.append(f"### {name}\n\n{' '.join(said).strip()}\n")
-                parts += self._script(name)
-        return "\n".join(parts).rstrip("\n")
-
-    def _script(self, name: str) -> list[str]:
-        """Returns the tables of a script, and the conditions of the results that these or the goals show."""
+    def _script(self, name: str) -> str:
+        """Returns the tables of a script, and where its data are."""
         shown = self._shown[name]
-        ours = self._of(name)
         parts: list[str] = []
         if "figures" in shown:
             goals = {pattern: Goal.read(goal) for pattern, goal in shown.get("goals", {}).items()}
-            parts.append(self._table(name, shown["figures"], goals))
-        patterns = [*shown.get("figures", ())]
-        for promise in self._shown["promise"]:
-            patterns += promise["figures"] if promise["benchmark"] == name else ()
-        used: list[Result] = []
-        for processor in dict.fromkeys(result.processor for result in ours):
-            used += [source for _, source in matching(self._newest(name, processor), patterns).values()]
+            parts.append(self._table(name, shown, goals))
         for figure, columns in shown.get("tables", {}).items():
-            newest = next((result for result in ours if figure in result.figures), None)
-            if newest is not None:
-                parts.append(f"{figure}:\n\n{_rows(newest.figures[figure], columns)}\n")
-                used.append(newest)
-        return [*parts, "\n".join(_conditions(result) for result in ours if result in used) + "\n"]
+            newest = next(result for result in self._of(name) if figure in result.figures)
+            parts.append(f"{_rows(newest.figures[figure], columns)}\n\nCommit {newest.commit}, {newest.processor}.\n")
+        return "\n".join([*parts, f"[Data, commands and conditions](../benchmarks/results/{name})"])
 
-    def _table(self, benchmark: str, patterns: Sequence[str], goals: Mapping[str, Goal]) -> str:
-        processors = list(dict.fromkeys(result.processor for result in self._of(benchmark)))
+    def _table(self, benchmark: str, shown: Mapping[str, Any], goals: Mapping[str, Goal]) -> str:
+        patterns: Sequence[str] = shown["figures"]
+        processors = shown.get("processors") or list(dict.fromkeys(each.processor for each in self._of(benchmark)))
         columns = {each: self._newest(benchmark, each) for each in processors}
         rows: list[str] = []
         for pattern in patterns:
@@ -148,11 +134,11 @@ class Page:
         main = {
             each: _main_commit([figures[row][1] for row in rows if row in figures]) for each, figures in columns.items()
         }
-        heads = [f"{processor}, {main[processor]}" for processor in columns]
-        lines = ["| | goal | " + " | ".join(heads) + " |", "|---" * (len(heads) + 2) + "|"]
+        heads = [*(["goal"] if goals else []), *(f"{processor}, {main[processor]}" for processor in columns)]
+        lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
         for row in rows:
             goal = next((goal for pattern, goal in goals.items() if fnmatch.fnmatchcase(row, pattern)), None)
-            cells = []
+            cells = [f"{goal or ''}"] if goals else []
             for processor, figures in columns.items():
                 value, result = figures.get(row, (None, None))
                 said = cell(value)
@@ -161,28 +147,31 @@ class Page:
                 if result is not None and result.commit != main[processor]:
                     said += f", at {result.commit}"
                 cells.append(said)
-            lines.append(f"| {row.replace('_', ' ')} | {goal or ''} | " + " | ".join(cells) + " |")
+            lines.append(f"| {row} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
-    def _first_screen(self) -> str:
-        shown = self._shown["first_screen"]
+    def _comparison(self, shown: Mapping[str, Any]) -> str:
+        """Returns a table of engines. shown: the columns, and blocks of rows; all figures of a block are of one result."""
         lines = []
-        used: list[Result] = []
-        for processor in shown["processors"]:
-            for block in shown["block"]:
-                wanted = [figure for row in block["rows"] for figures in row["figures"] for figure in figures]
+        for block in shown["block"]:
+            form = block.get("figure", "{}")
+            wanted = [form.format(each) for row in block["rows"] for names in row["figures"] for each in names]
+            for processor in block["processors"]:
                 ours = [
                     result
                     for result in self._of(shown["benchmark"])
                     if result.processor == processor and all(figure in result.figures for figure in wanted)
                 ]
                 if not ours:
-                    raise KeyError(f"no result of {processor} has all figures of the first screen: {wanted}")
-                used.append(ours[0])
+                    raise KeyError(f"no result of {processor} has all figures of a block: {wanted}")
                 for row in block["rows"]:
                     # several figures of one kind: the best arrangement counts
-                    best = [max(middle(ours[0].figures[each]) for each in figures) for figures in row["figures"]]
-                    cells = " | ".join(f"**{value:.0f}**" if row.get("ours") else f"{value:.0f}" for value in best)
+                    best = [
+                        max((middle(ours[0].figures[form.format(each)]) for each in names), default=None)
+                        for names in row["figures"]
+                    ]
+                    form_of = "**{:.0f}**" if row.get("ours") else "{:.0f}"
+                    cells = " | ".join("–" if value is None else form_of.format(value) for value in best)
                     lines.append(f"| {row['text']} | {cells} | {processor}, {ours[0].commit} |")
         head = "| | " + " | ".join(shown["columns"]) + " | processor, commit |"
         return "\n".join([head, "|---" * (len(shown["columns"]) + 2) + "|", *lines])
@@ -200,17 +189,6 @@ def _rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _conditions(result: Result) -> str:
-    """Returns the machine, the command and the note of a result, in one line."""
-    cores = result.machine["cores"]
-    parts = [f"{result.processor}, commit {result.commit}"]
-    parts += [f"{cores} cores"] if cores else []
-    parts += [" ".join(each) for each in result.versions.items()]
-    command = f". `{result.command}`" if result.command else ""
-    note = (result.note or "").removesuffix(_ORIGIN).rstrip()
-    return f"- {', '.join(parts)}{command}{'. ' + note if note else ''}"
-
-
 def _index() -> str:
     parts = []
     for room in ROOMS:
@@ -226,7 +204,7 @@ def _index() -> str:
 
 def made(text: str, page: Page) -> str:
     """Returns a document with the text between its markers replaced."""
-    return _MARKED.sub(lambda found: f"{found[1]}\n{page.text(found[2])}\n\n{found[3]}", text)
+    return replaced(text, page.text)
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """Compares each option of requests, with each kind of drafter, alone, in a batch and resumed, with plain output.
 
-    python -m benchmarks.laws.matrix [--prompts 3] [--heads DIR] [--eagle3 DIR] [--dflash DIR] [--page docs/matrix.md]
+    python -m benchmarks.laws.matrix [--prompts 3] [--heads DIR] [--eagle3 DIR] [--dflash DIR] [--page docs/exactness.md]
 
 Real services: a verifier of the bundled target with a chat template that knows tools and reasoning, a gateway, and a
 drafter service. Every request is run plainly first. Then each drafter in turn is attached, and drafts in any case
@@ -8,8 +8,8 @@ drafter service. Every request is run plainly first. Then each drafter in turn i
 request is resumed. Outputs have to be equal: tokens, texts, reasons, log-probabilities, tool calls, reasoning. A
 predicted output needs no drafter: it is what the same request wrote plainly, with some letters changed in its middle.
 
---heads, --eagle3 and --dflash add drafters that were trained for the bundled target. --page writes the table as a
-document. The exit status is 1 if a single output differs.
+--heads, --eagle3 and --dflash add drafters that were trained for the bundled target. --page writes the table
+into a document's section "matrix". The exit status is 1 if a single output differs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from pathlib import Path
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options, print_report
+from benchmarks.harness.sections import with_section
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from benchmarks.laws.matrix.cell import Cell
 from benchmarks.laws.matrix.endpoints import Endpoint, Outcome
-from benchmarks.laws.matrix.page import page
+from benchmarks.laws.matrix.page import section
 from benchmarks.laws.matrix.request_options import OPTIONS
 from draftwire import Speculation
 from tests.harness.checkout import MODELS
@@ -62,10 +63,11 @@ def main() -> int:
         "differing": differing,
         "cells": [cell.as_dict() for cell in cells],
     }
-    written = page(cells, machine())
+    written = section(cells, machine())
     print_report("matrix", figures, options)
     if options.page is not None:  # last, so that it does not make the checkout one with changes
-        options.page.write_text(written, encoding="utf-8")
+        document = options.page.read_text(encoding="utf-8")
+        options.page.write_text(with_section(document, "matrix", written), encoding="utf-8")
     return 1 if differing else 0
 
 
@@ -77,7 +79,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=Path, help="directory of Medusa heads")
     parser.add_argument("--eagle3", type=Path, help="directory of an EAGLE-3 drafter")
     parser.add_argument("--dflash", type=Path, help="directory of a DFlash drafter")
-    parser.add_argument("--page", type=Path, help="document to write")
+    parser.add_argument("--page", type=Path, help="document whose section to write")
     add_report_options(parser)
     return parser.parse_args()
 

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from benchmarks.laws.certificate import HTML, JSON, PAGE, page
+from benchmarks.harness.sections import with_section
+from benchmarks.laws.certificate import HTML, JSON, PAGE, section
 from tests.harness.checkout import ROOT
 
 
@@ -13,7 +14,8 @@ def found() -> dict[str, Any]:
 
 
 def test_the_document_is_made_from_the_certificate() -> None:
-    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(found())
+    document = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert with_section(document, "certificate", section(found())) == document
 
 
 def test_it_found_every_output_equal_in_every_case() -> None:
@@ -32,7 +34,7 @@ def test_a_difference_is_told() -> None:
     certificate = found()
     certificate |= {"passed": False, "verdict": "1 of 20 outputs differ", "notes": ["look | here"]}
     certificate["cases"][0] |= {"equal": 19, "compared": 20, "events": "a | b"}
-    text = page(certificate)
+    text = section(certificate)
     assert "**Different: 1 of 20 outputs differ.**" in text
     assert "| plain decoding again | 19 of 20 |  | a \\| b |" in text
     assert "- look | here" in text

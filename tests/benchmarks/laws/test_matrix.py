@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.results import results
+from benchmarks.harness.sections import with_section
 from benchmarks.laws.matrix.__main__ import LOCAL, PREDICTED, WAYS
 from benchmarks.laws.matrix.cell import Cell
 from benchmarks.laws.matrix.endpoints import Outcome
-from benchmarks.laws.matrix.page import page
+from benchmarks.laws.matrix.page import section
 from benchmarks.laws.matrix.request_options import OPTIONS
 from tests.harness.checkout import ROOT
 
@@ -20,22 +22,24 @@ def test_what_differs_is_told() -> None:
     wrong = [plain[0], Outcome(("more", [4]), 1, 1)]
     cells = [Cell.of("greedy", "n-gram", way, plain, wrong, 1.0) for way in WAYS]
     assert [cell.differing for cell in cells] == [1, 1, 1]
-    assert "| greedy | **3 of 6 differ** |" in page(cells, {"processor": "any"})
+    assert "| greedy | **3 of 6 differ** |" in section(cells, {"processor": "any"})
 
 
-def test_the_published_page_has_every_option_and_drafter() -> None:
-    text = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
-    for option in OPTIONS:
-        assert f"| {option} |" in text
-    for drafter in ("draft model", *LOCAL, PREDICTED):
-        assert drafter in text
-    assert " 0 of " in text.replace("**", " ")
+def test_the_document_shows_the_newest_matrix() -> None:
+    newest = next(each for each in results() if each.benchmark == "matrix")
+    cells = [Cell(**each) for each in newest.figures["cells"]]
+    assert list(dict.fromkeys(cell.option for cell in cells)) == list(OPTIONS)
+    assert {"draft model", *LOCAL, PREDICTED} <= {cell.drafter for cell in cells}
+    about = {"processor": newest.processor, "cores": newest.machine["cores"], "commit": newest.commit}
+    document = (ROOT / "docs" / "exactness.md").read_text(encoding="utf-8")
+    assert with_section(document, "matrix", section(cells, about)) == document
 
 
 @pytest.mark.slow
 class TestWholeMatrix:
     def test_outputs_are_equal_in_every_way(self, tmp_path: Path) -> None:
         written = tmp_path / "matrix.md"
+        written.write_text("<!-- figures: matrix -->\n<!-- /figures -->\n", encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.laws.matrix", "--prompts", "2", "--drafters", "n-gram", "--json"]
         done = subprocess.run(
             [*command, "--page", str(written)], capture_output=True, text=True, timeout=500, cwd=ROOT, check=False
