@@ -17,6 +17,4 @@ def with_section(document: str, name: str, content: str) -> str:
     """Returns a document with one section replaced. Raises KeyError if it has no section of that name."""
     if name not in [found[2] for found in _MARKED.finditer(document)]:
         raise KeyError(f"no section {name!r}: expected <!-- figures: {name} --> and <!-- /figures -->")
-    return _MARKED.sub(
-        lambda found: f"{found[1]}\n{content}\n\n{found[3]}" if found[2] == name else found[0], document
-    )
+    return _MARKED.sub(lambda found: f"{found[1]}\n{content}\n\n{found[3]}" if found[2] == name else found[0], document)

@@ -151,7 +151,7 @@ class Page:
         return "\n".join(lines) + "\n"
 
     def _comparison(self, shown: Mapping[str, Any]) -> str:
-        """Returns a table of engines. shown: the columns, and blocks of rows; all figures of a block are of one result."""
+        """Returns a table of engines. shown: columns, and blocks of rows; all figures of a block are of one result."""
         lines = []
         for block in shown["block"]:
             form = block.get("figure", "{}")

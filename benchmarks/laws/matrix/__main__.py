@@ -1,6 +1,6 @@
 """Compares each option of requests, with each kind of drafter, alone, in a batch and resumed, with plain output.
 
-    python -m benchmarks.laws.matrix [--prompts 3] [--heads DIR] [--eagle3 DIR] [--dflash DIR] [--page docs/exactness.md]
+    python -m benchmarks.laws.matrix [--prompts 3] [--heads DIR] [--eagle3 DIR] [--dflash DIR] [--page FILE]
 
 Real services: a verifier of the bundled target with a chat template that knows tools and reasoning, a gateway, and a
 drafter service. Every request is run plainly first. Then each drafter in turn is attached, and drafts in any case

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.laws.matrix.cell import Cell
 
-
 _CONDITIONS = ("processor", "cores", "commit")
 
 
