@@ -1,4 +1,4 @@
-"""Takes the pictures of the console for docs/watching.md.
+"""Takes the pictures of the console for docs/monitoring.md.
 
     python scripts/console_pictures.py http://localhost:8000
 

@@ -37,8 +37,8 @@ def test_each_alert_has_a_case_in_which_it_fires() -> None:
 def test_an_alert_says_what_to_do(alert: dict[str, Any]) -> None:
     assert set(alert["annotations"]) == {"summary", "description", "action"}
     assert alert["labels"]["severity"] in ("page", "ticket")
-    row = re.search(rf"^\| `{alert['alert']}` \| (.+) \|$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
-    assert row is not None, "no row in docs/metrics.md"
+    row = re.search(rf"^\| `{alert['alert']}` \| (.+) \|$", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    assert row is not None, "no row in docs/monitoring.md"
     expression = " ".join(alert["expr"].split())
     assert row[1] == f"{alert['labels']['severity']} | `{expression}` | {alert.get('for', 'at once')}"
 

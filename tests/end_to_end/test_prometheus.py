@@ -226,7 +226,7 @@ def test_nothing_is_wrong_with_services_that_are_well(monitored: Monitored) -> N
 
 def test_what_is_scraped_is_documented(monitored: Monitored) -> None:
     names = monitored.prometheus.get("label/__name__/values")
-    text = (PROMETHEUS.parents[1] / "docs" / "metrics.md").read_text()
+    text = (PROMETHEUS.parents[1] / "docs" / "monitoring.md").read_text()
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     ours = {name for name in names if name.startswith("draftwire:")} - recorded
     series = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in ours}

@@ -32,7 +32,13 @@ def steps(file: Path) -> list[dict[str, Any]]:
 
 
 def test_there_are_workflows_for_tests_wheels_images_and_what_they_are_made_of() -> None:
-    assert {file.stem for file in FILES} == {"tests", "wheels", "images", "supply-chain"}
+    assert {file.stem for file in FILES} == {"tests", "nightly", "wheels", "images", "supply-chain"}
+
+
+def test_all_tests_run_every_night() -> None:
+    nightly = ROOT / ".github/workflows/nightly.yml"
+    assert read(nightly)["on"]["schedule"]
+    assert steps(nightly)[-1]["run"] == "make test-all"
 
 
 @every

@@ -123,8 +123,8 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def _metrics() -> set[str]:
-    """Returns the metrics of docs/metrics.md, which other tests compare with those of the services and the gateway."""
-    return set(_METRIC.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+    """Returns the metrics of docs/monitoring.md, which other tests compare with those that are served."""
+    return set(_METRIC.findall((ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")))
 
 
 def as_json(value: Any) -> Any:

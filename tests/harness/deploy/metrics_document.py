@@ -1,4 +1,4 @@
-"""The metrics that docs/metrics.md lists, to compare with those that are served."""
+"""The metrics that docs/monitoring.md lists, to compare with those that are served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from tests.harness.checkout import ROOT
 
-_DOCUMENT = ROOT / "docs" / "metrics.md"
+_DOCUMENT = ROOT / "docs" / "monitoring.md"
 
 
 class Row(NamedTuple):
@@ -23,11 +23,15 @@ class Row(NamedTuple):
     meaning: str
 
 
-def documented(heading: str) -> list[Row]:
-    """Returns the metrics in the section under a heading, in the document's order."""
+def documented(heading: str, prefix: str = "draftwire:") -> list[Row]:
+    """Returns the metrics with this prefix in the section under a heading, in the document's order."""
     section = _DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(draftwire:\w+)` \| (\w+) \| (.*?) \| (.*) \|$", section, re.MULTILINE)
-    return [Row(name, kind, frozenset(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
+    return [
+        Row(name, kind, frozenset(re.findall(r"`(\w+)`", labels)), text)
+        for name, kind, labels, text in rows
+        if name.startswith(prefix)
+    ]
 
 
 def served(families: Iterable[Metric]) -> list[Row]:

@@ -23,4 +23,6 @@ def test_every_metric_is_documented(sglang: MakeSglang, listen: Listen) -> None:
         return served(AdapterCollector(thread._host, thread._info, thread._pool, thread.mirror, faults).collect())
 
     rows = asyncio.run_coroutine_threadsafe(scrape(), thread._loop).result(30)
-    assert [row for row in rows if row.name.startswith("draftwire:sglang_")] == documented("SGLang's adapter")
+    assert [row for row in rows if row.name.startswith("draftwire:sglang_")] == documented(
+        "Adapters", "draftwire:sglang_"
+    )

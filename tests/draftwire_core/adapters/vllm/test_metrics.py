@@ -31,7 +31,7 @@ def test_every_metric_is_documented(vllm: MakeVllm, listen: Listen) -> None:
     rows = scraped(fake)
     fake.drafter.faults.clear()
     own = [row for row in rows if row.name.startswith("draftwire:vllm_")]
-    assert own == documented("vLLM's adapter")
+    assert own == documented("Adapters", "draftwire:vllm_")
     verifiers = {row.name: row for row in documented("Verifier")}
     others = [row for row in rows if row not in own]
     assert others
