@@ -35,7 +35,7 @@ Every class of transformers' `AutoModelForCausalLM` and `AutoModelForImageTextTo
 loaded on a CPU in float32 and in bfloat16, and put through the [self-test](engine.md#the-self-test-at-load) with its
 trees, rollbacks and batches. *Fused* layers run in the compiled library. *Partly fused* ones do so but for blocks that
 stay transformers' code around compiled products, such as experts and recurrent mixers; others run transformers' code
-around compiled attention and products. Classes that run give a row the same bits in any company unless noted. A real
+around compiled attention and products. Classes that run give a row the same bits in any batch unless noted. A real
 checkpoint is tried again, with its own weights, whenever it is loaded."""
 _ROW = re.compile(r"\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$")
 

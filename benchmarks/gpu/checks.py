@@ -1,4 +1,4 @@
-"""Checks of a device: its noise and sampling against the CPU's, captured steps against others, rows against company."""
+"""Checks of a device: its noise and sampling against the CPU's, captured steps against others, batch invariance."""
 
 from __future__ import annotations
 

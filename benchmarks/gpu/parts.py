@@ -46,7 +46,7 @@ class ModelParts:
         report = run_self_test(model)
         yield {
             f"{name}: error against the library's forward": f"{report.error:.3g} of {report.tolerance:.3g} spreads",
-            f"{name}: same bits in any company": report.bit_exact,
+            f"{name}: same bits in any batch": report.bit_exact,
         }
         context = min(*self._options.context, model.pool.capacity - 16)
         found = []

@@ -2,8 +2,8 @@
 
 A short script of passes (chunked prompts, sequences of different lengths in one batch, a tree with siblings, rollback,
 continuation) runs on the real weights. Its logits are compared with transformers' own forwards of each path. Where
-libraries choose the order of sums by shape, as on GPUs, whether rows have the same bits in any company is tried at the
-sizes of serving as well (company_test.py).
+libraries choose the order of sums by shape, as on GPUs, batch invariance (a row has the same bits in any batch) is
+tried at the sizes of serving as well (batch_invariance_test.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.kv_slots import KvDtypeError, SlotPool
 from draftwire_core.engine.loading.altered_model import rounded_name, shortened
 from draftwire_core.engine.loading.attention_probe import PROBE_NAME, noted_calls
-from draftwire_core.engine.loading.company_test import same_in_company, slots_for
+from draftwire_core.engine.loading.batch_invariance_test import is_batch_invariant, slots_for
 from draftwire_core.engine.loading.likely_cause import indexer_of, likely_cause
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
@@ -78,7 +78,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             script = _Script(model)
             found = script.run()
             alone = [_chain_logits(model, path) for path in script.paths]
-            _check_company(model, found, alone)
+            _check_batch_invariance(model, found, alone)
             error, tolerance = _compare(model, script, found)
             far_exact = _try_far_neighbour(model, script.paths[-1])
             slot_bytes = model.cache.bytes // (model.cache.capacity + 1)
@@ -92,7 +92,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
     same = far_exact and all(torch.equal(row.logits, alone[row.path][row.index]) for row in found)
     if same and (model.steps is not None or model.device.type != "cpu"):
         with _workbench(model, slots_for(model)):
-            same = same_in_company(model)
+            same = is_batch_invariant(model)
     return SelfTestReport(same, error, tolerance, time.perf_counter() - started, slot_bytes)
 
 
@@ -328,9 +328,12 @@ def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[fl
     return worst, tolerance
 
 
-def _check_company(model: PackedModel, found: list[_Row], alone: list[torch.Tensor]) -> None:
-    """Checks that rows in company say what they say alone, but for rounding. A comparison with transformers allows for
-    other sums, too, which is much in 16-bit types where rounding routes tokens to other experts."""
+def _check_batch_invariance(model: PackedModel, found: list[_Row], alone: list[torch.Tensor]) -> None:
+    """Checks that rows in a batch give the logits that they give alone, but for rounding.
+
+    A comparison with transformers allows for other sums, too, which is much in 16-bit types, in which rounding routes
+    tokens to other experts.
+    """
     scenes: dict[str, list[float]] = {}
     for row in found:
         scenes.setdefault(row.scene, []).append(_error(row.logits, alone[row.path][row.index]))

@@ -37,7 +37,7 @@ def assert_documented(name: str, results: torch.Tensor) -> None:
     assert line.split() == [f"{each & 0xFFFF:04x}" for each in results[:4].view(torch.int16).tolist()]
 
 
-def assert_same_bits_in_any_company(product: CompiledProduct, rows: torch.Tensor) -> None:
+def assert_same_bits_in_any_batch(product: CompiledProduct, rows: torch.Tensor) -> None:
     """Multiplies the first and the last rows, of each number of them, and compares with all together."""
     together = product(rows)
     for count in range(1, len(rows) + 1):

@@ -74,7 +74,7 @@ def tried(name: str) -> Outcome:
         if isinstance(found, str):
             return Outcome(REFUSED, found)
         if not found[1]:
-            notes.append(f"rows of {dtype} differ by company in their last bits")
+            notes.append(f"rows of {dtype} depend on the batch in their last bits")
     packed = runs[1][0]
     return Outcome(_how_fused(packed), "; ".join(notes))
 
@@ -110,7 +110,7 @@ def _run(model: PreTrainedModel) -> None:
 
 
 def _packed(name: str, model: PreTrainedModel, dtype: torch.dtype) -> tuple[PackedModel, bool] | str:
-    """The model packed, and whether rows have the same bits in any company; or why it is refused."""
+    """The model packed, and whether rows have the same bits in any batch; or why it is refused."""
     mine = copy.deepcopy(model).to(dtype)
     try:
         if name in multimodal_classes():

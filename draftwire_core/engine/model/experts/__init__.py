@@ -1,1 +1,1 @@
-"""Mixtures of experts, with the same bits for a row in any company."""
+"""Mixtures of experts, batch-invariant: a row has the same bits in any batch."""

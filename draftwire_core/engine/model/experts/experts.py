@@ -1,4 +1,4 @@
-"""Mixtures of experts for CPUs, with the same linear layers as other models and the same bits for a row in any company.
+"""Mixtures of experts for CPUs, with the same linear layers as other models and the same bits for a row in any batch.
 
 Rows are grouped by expert, and each expert multiplies its rows at once. A row adds the outputs of its experts in the
 order of their ranks, so that neither the other rows nor the experts they take change a bit. Routers stay transformers'

@@ -105,7 +105,7 @@ class RowExactLinear(nn.Module):
 
 
 def row_exact_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`torch.nn.functional.linear` with the same bits for a row in any company: inputs [..., inputs], weight [outputs,
+    """`torch.nn.functional.linear` with the same bits for a row in any batch: inputs [..., inputs], weight [outputs,
     inputs], bias [outputs] -> [..., outputs]"""
     outputs, width = weight.shape
     rows = row_range(PlainProduct, outputs, width, weight.dtype)

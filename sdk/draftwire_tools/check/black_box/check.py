@@ -1,4 +1,4 @@
-"""The check of an endpoint: the same requests repeated, alone and in company, with and without speculation."""
+"""The check of an endpoint: the same requests repeated, alone and in a batch, with and without speculation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from draftwire_tools.check.request import check_requests
 
 SAMPLINGS = ("greedy", "T=0.8")
 """The samplings that every such endpoint has."""
-_COMPANY = 8
+_AT_ONCE = 8
 """Requests at once."""
 _LIMITS = (
     "seen from outside: only texts and finish reasons are compared, not token ids or log-probabilities, and only of "
@@ -114,13 +114,13 @@ class BlackBoxCheck:
         await comparison.run_plain(first.complete)
         name = "plain decoding" if self.plain is not None else "the endpoint"
         again = await compare(f"{name} again", first.complete)
-        company = await compare(f"{name}, {_COMPANY} requests at once", first.complete, batch=_COMPANY)
+        batch = await compare(f"{name}, {_AT_ONCE} requests at once", first.complete, batch=_AT_ONCE)
         if self.plain is None:
             notes.append(_NO_PLAIN)
         else:
             await compare("speculation", self.endpoint.complete)
-            await compare(f"speculation, {_COMPANY} requests at once", self.endpoint.complete, batch=_COMPANY)
-            if again.differences or company.differences:
+            await compare(f"speculation, {_AT_ONCE} requests at once", self.endpoint.complete, batch=_AT_ONCE)
+            if again.differences or batch.differences:
                 notes.append(_UNSTEADY)
         if any(each.request["sampling"] != "greedy" for case in comparison.cases for each in case.differences):
             notes.append(_UNCOUPLED)

@@ -71,7 +71,7 @@ def assert_same_bits(found: Rows, expected: Rows) -> None:
     ],
     ids=str,
 )
-def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -> None:
+def test_rows_have_the_same_bits_in_any_batch(case: str, dtype: torch.dtype) -> None:
     check_case(case, dtype)
 
 
@@ -85,14 +85,14 @@ def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -
     ids=str,
 )
 def test_so_they_have_between_blocks_of_transformers(case: str, dtype: torch.dtype) -> None:
-    check_company(packed(fused_model(case, dtype)))
+    check_batch_invariance(packed(fused_model(case, dtype)))
 
 
 @pytest.mark.slow
 class TestEveryModel:
     @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
     @pytest.mark.parametrize("case", CASES)
-    def test_rows_have_the_same_bits_in_any_company(self, case: str, dtype: torch.dtype) -> None:
+    def test_rows_have_the_same_bits_in_any_batch(self, case: str, dtype: torch.dtype) -> None:
         check_case(case, dtype)
 
     @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
@@ -107,15 +107,15 @@ class TestEveryModel:
         ],
     )
     def test_so_they_have_between_blocks_of_transformers(self, case: str, dtype: torch.dtype) -> None:
-        check_company(packed(fused_model(case, dtype)))
+        check_batch_invariance(packed(fused_model(case, dtype)))
 
 
 def check_case(case: str, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
-    check_company(packed(tiny_model(name, dtype, **changes)))
+    check_batch_invariance(packed(tiny_model(name, dtype, **changes)))
 
 
-def check_company(model: PackedModel) -> None:
+def check_batch_invariance(model: PackedModel) -> None:
     # Contexts that cross the first and the second block of 128 keys, and a short one.
     texts = [random_tokens(132, seed=1), random_tokens(261, seed=2), random_tokens(17, seed=3)]
     prompts = [120, 249, 5]
@@ -185,7 +185,7 @@ def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
 
 
 def test_threads_change_no_bit() -> None:
-    """With the same number of threads throughout, each row has the same bits in any company."""
+    """With the same number of threads throughout, each row has the same bits in any batch."""
     check_threads(torch.bfloat16, 3)
 
 

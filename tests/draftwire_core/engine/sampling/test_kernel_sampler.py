@@ -122,7 +122,7 @@ def test_logits_that_overflow_when_scaled() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 17, 40])
-def test_a_token_does_not_depend_on_company(rows: int) -> None:
+def test_a_token_does_not_depend_on_the_batch(rows: int) -> None:
     """Whatever the number of rows, their order, and which rows of the logits they are."""
     rng = random.Random(rows)
     logits = torch.randn(64, 200)

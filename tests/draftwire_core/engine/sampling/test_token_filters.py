@@ -91,16 +91,16 @@ def test_rows_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     assert least(logits, params).tolist() == [defined(logits[row], params[row]) for row in range(5)]
 
 
-@pytest.mark.parametrize("company", [[], [SamplingParams(top_k=16, top_p=0.9)]], ids=["alone", "with more ranks"])
+@pytest.mark.parametrize("others", [[], [SamplingParams(top_k=16, top_p=0.9)]], ids=["alone", "with more ranks"])
 @pytest.mark.parametrize("top_k", [0, 10, 11])
-def test_the_last_token_kept_reaches_the_share_exactly(top_k: int, company: list[SamplingParams]) -> None:
+def test_the_last_token_kept_reaches_the_share_exactly(top_k: int, others: list[SamplingParams]) -> None:
     """top_p keeps the fewest tokens whose probability reaches the share, not those that exceed it."""
-    logits = torch.full((1 + len(company), 200), -40.0)
+    logits = torch.full((1 + len(others), 200), -40.0)
     logits[:, 60:70] = torch.tensor(NEARLY_EQUAL)
     if top_k == 11:  # the last of them has no mass
         logits[:, 0] = -39.0
     for kept in range(1, 10):
-        params = [SamplingParams(top_p=kept / 10, top_k=top_k), *company]
+        params = [SamplingParams(top_p=kept / 10, top_k=top_k), *others]
         assert least(logits, params)[0] == NEARLY_EQUAL[kept - 1]
 
 
@@ -112,7 +112,7 @@ def test_ties_beyond_k_count() -> None:
 
 
 def test_tokens_without_mass_are_kept_by_top_k_alone() -> None:
-    """A row without top_p keeps its k tokens in the company of one that has it."""
+    """A row without top_p keeps its k tokens next to one that has it."""
     logits = torch.tensor([[0.0, -1.0, -50.0, -60.0]] * 2)
     params = [SamplingParams(top_k=3), SamplingParams(top_k=3, top_p=0.9999)]
     assert least(logits, params).tolist() == [-50.0, -1.0]
@@ -153,7 +153,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_threshold_does_not_depend_on_company_or_threads() -> None:
+def test_a_threshold_does_not_depend_on_the_batch_or_threads() -> None:
     logits, params = some(20, seed=1)
     expected = least(logits, params)
     assert bool(expected.isfinite().all()) and len(set(expected.tolist())) == 20

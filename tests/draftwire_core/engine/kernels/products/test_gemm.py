@@ -1,4 +1,4 @@
-"""The compiled product of bfloat16 and float16 weights: its results, and a row's bits in any company."""
+"""The compiled product of bfloat16 and float16 weights: its results, and a row's bits in any batch."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -46,7 +46,7 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
     """The result is zero up to rounding, so another order of summation shows at once."""
     half, weights = random(130, 256), random(77, 256, seed=1, dtype=dtype)
     order = torch.randperm(512, generator=torch.Generator().manual_seed(2))

@@ -19,7 +19,7 @@ from tests.harness.engine.random_blocks import random_blocks, values
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (
     assert_documented,
-    assert_same_bits_in_any_company,
+    assert_same_bits_in_any_batch,
     assert_threads_change_no_bit,
     nearest,
     random_rows,
@@ -70,9 +70,9 @@ def test_all_kernels_give_the_same_bits(weights: BlockType, byte: int | None, mo
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("weights", TYPES)
-def test_a_row_has_the_same_bits_in_any_company(weights: BlockType) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(weights: BlockType) -> None:
     product, given = CompiledBlockGemm(weights, random_blocks(weights, 45, 512)), random_rows(40, 512)
-    assert_same_bits_in_any_company(product, given)
+    assert_same_bits_in_any_batch(product, given)
 
 
 @pytest.mark.usefixtures("kind")

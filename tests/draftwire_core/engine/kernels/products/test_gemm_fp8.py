@@ -12,7 +12,7 @@ from draftwire_core.engine.kernels.products.gemm_fp8 import CompiledFp8Gemm
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (
     assert_documented,
-    assert_same_bits_in_any_company,
+    assert_same_bits_in_any_batch,
     assert_threads_change_no_bit,
     nearest,
     random_rows,
@@ -63,9 +63,9 @@ def test_all_kernels_give_the_same_bits(group: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("kind")
-def test_a_row_has_the_same_bits_in_any_company() -> None:
+def test_a_row_has_the_same_bits_in_any_batch() -> None:
     product, given = product_of(random_floats(45, 512, 128), 128), random_rows(40, 512)
-    assert_same_bits_in_any_company(product, given)
+    assert_same_bits_in_any_batch(product, given)
 
 
 @pytest.mark.usefixtures("kind")

@@ -11,7 +11,7 @@ from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (
     assert_documented,
-    assert_same_bits_in_any_company,
+    assert_same_bits_in_any_batch,
     assert_threads_change_no_bit,
     random_rows,
     rounded,
@@ -89,9 +89,9 @@ def test_groups_of_one_block_are_blocks_of_gguf(bits: int, blocks: str) -> None:
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_row_has_the_same_bits_in_any_company(bits: int) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(bits: int) -> None:
     product, given = product_of(bits, random_integers(bits, 45, 512, 128)), random_rows(40, 512)
-    assert_same_bits_in_any_company(product, given)
+    assert_same_bits_in_any_batch(product, given)
 
 
 @pytest.mark.usefixtures("kind")

@@ -1,4 +1,4 @@
-"""Kinds of attention: what transformers' forwards say, with the same bits for a row in any company."""
+"""Kinds of attention: what transformers' forwards say, with the same bits for a row in any batch."""
 
 import copy
 
@@ -40,7 +40,7 @@ def test_the_self_test_finds_them_bit_exact(kind: str) -> None:
     check_self_test(kind, torch.bfloat16)
 
 
-def check_company(kind: str, dtype: torch.dtype, length: int, prompts: list[int]) -> None:
+def check_batch_invariance(kind: str, dtype: torch.dtype, length: int, prompts: list[int]) -> None:
     """Rows have the same bits in prompts and trees of two texts as one by one."""
     ours = packed(attention_model(kind, dtype))
     texts = [random_tokens(length, seed=seed) for seed in range(2)]
@@ -52,8 +52,8 @@ def check_company(kind: str, dtype: torch.dtype, length: int, prompts: list[int]
 
 
 @pytest.mark.parametrize("kind", [CHUNKED, "keys as values", "sinks", "softcap", "latent"])
-def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
-    check_company(kind, torch.float32, 14, [10, 3])
+def test_a_row_has_the_same_bits_in_any_batch(kind: str) -> None:
+    check_batch_invariance(kind, torch.float32, 14, [10, 3])
 
 
 @pytest.mark.parametrize("field", ["attention_chunk_size", "floor_scale"])
@@ -128,8 +128,8 @@ class TestAll:
 
     @DTYPES
     @KINDS
-    def test_a_row_has_the_same_bits_in_any_company(self, kind: str, dtype: torch.dtype) -> None:
-        check_company(kind, dtype, 60, [45, 5])
+    def test_a_row_has_the_same_bits_in_any_batch(self, kind: str, dtype: torch.dtype) -> None:
+        check_batch_invariance(kind, dtype, 60, [45, 5])
 
     @pytest.mark.parametrize("layers", [3, 5])
     @pytest.mark.parametrize("kind", SHARED)

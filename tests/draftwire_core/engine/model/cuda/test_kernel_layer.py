@@ -116,7 +116,7 @@ def test_other_layers_attend_by_slots() -> None:
     assert check_against_plain(library, few_rows(model)) < BOUND
 
 
-def test_rows_have_the_same_bits_in_any_company() -> None:
+def test_rows_have_the_same_bits_in_any_batch() -> None:
     """In other parts of prompts, trees and batches, as decoded one by one."""
     model = PackedModel(tiny_model("Llama", torch.bfloat16, num_hidden_layers=1), 60, kernels=True)
     found = few_rows(model)
@@ -279,7 +279,7 @@ class TestWhole:
         assert check_against_plain(small(name), rows) < BOUND
 
     @pytest.mark.parametrize(("name", "dtype"), [("Llama", torch.bfloat16), ("Gemma3", torch.float32)])
-    def test_rows_have_the_same_bits_in_any_company(self, name: str, dtype: torch.dtype) -> None:
+    def test_rows_have_the_same_bits_in_any_batch(self, name: str, dtype: torch.dtype) -> None:
         """In prompts of other chunks, trees and batches, as decoded one by one."""
         model = on_kernels(name, dtype)
         found = walk(model, TEXTS, [10, 3], seed=1)

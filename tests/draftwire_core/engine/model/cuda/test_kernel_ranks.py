@@ -36,7 +36,7 @@ def test_parts_are_added_in_the_order_of_ranks(dtype: torch.dtype) -> None:
     assert add_ranks(parts, bias, residual) is residual and torch.equal(residual, expected)
 
 
-def test_a_row_of_a_split_model_has_the_same_bits_in_any_company(tmp_path: Path) -> None:
+def test_a_row_of_a_split_model_has_the_same_bits_in_any_batch(tmp_path: Path) -> None:
     tiny_model("Llama", num_hidden_layers=1).save_pretrained(tmp_path)
     done = processes.run(
         [sys.executable, "-m", "tests.harness.engine.rank_kernels", str(tmp_path)],

@@ -56,7 +56,7 @@ def written(place: Path, form: str, sizes: dict[str, int] = SIZES) -> PreTrained
     return with_values(plain, write_quantised(place, plain, FORMS[form]))
 
 
-def check_company(model: PackedModel, plain: PreTrainedModel, prompts: list[int], seed: int) -> None:
+def check_batch_invariance(model: PackedModel, plain: PreTrainedModel, prompts: list[int], seed: int) -> None:
     """Rows are those of the plain model, and have the same bits among others and in trees as alone."""
     rows = walk(model, TEXTS, prompts, seed=seed)
     assert check_against_plain(plain, rows) < 0.2  # rows are bfloat16
@@ -86,7 +86,7 @@ def test_checkpoints_say_what_their_values_say(form: str, tmp_path: Path) -> Non
 def test_rows_of_checkpoints(form: str, tmp_path: Path) -> None:
     """Of 8 bits, and of 4 bits with inputs in another order."""
     plain = written(tmp_path, form, SMALL)
-    check_company(loaded(tmp_path), plain, [5, 3], seed=1)
+    check_batch_invariance(loaded(tmp_path), plain, [5, 3], seed=1)
 
 
 def read_file(type_name: str, head: str, place: Path, **sizes: int) -> tuple[PackedModel, PreTrainedModel]:
@@ -188,7 +188,7 @@ class TestWalks:
     @pytest.mark.parametrize("form", QUANTISED)
     def test_checkpoints_say_what_their_values_say(self, form: str, tmp_path: Path) -> None:
         plain = written(tmp_path, form)
-        check_company(loaded(tmp_path), plain, [4, 1], seed=1)
+        check_batch_invariance(loaded(tmp_path), plain, [4, 1], seed=1)
 
     @pytest.mark.parametrize("form", ["FP8", "AWQ"])
     def test_the_self_test_tells_whether_rows_have_the_same_bits(self, form: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Mixtures of experts: what transformers' say, with the same bits for a row in any company."""
+"""Mixtures of experts: what transformers' say, with the same bits for a row in any batch."""
 
 import copy
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def test_the_self_test_finds_them_bit_exact(name: str, kind: str) -> None:
     assert run_self_test(packed(name, kind)).bit_exact
 
 
-def check_company(name: str, kind: str, length: int, prompts: list[int]) -> None:
+def check_batch_invariance(name: str, kind: str, length: int, prompts: list[int]) -> None:
     """Rows have the same bits in prompts and trees of two texts as one by one."""
     ours = packed(name, kind)
     texts = [random_tokens(length, seed=seed) for seed in range(2)]
@@ -82,8 +82,8 @@ def check_company(name: str, kind: str, length: int, prompts: list[int]) -> None
 
 
 @pytest.mark.parametrize(("name", "kind"), [("DeepseekV3", "float32"), ("GptOss", "bfloat16"), ("Qwen2Moe", "q8_0")])
-def test_a_row_has_the_same_bits_in_any_company(name: str, kind: str) -> None:
-    check_company(name, kind, 16, [9, 3])
+def test_a_row_has_the_same_bits_in_any_batch(name: str, kind: str) -> None:
+    check_batch_invariance(name, kind, 16, [9, 3])
 
 
 @torch.inference_mode()
@@ -156,8 +156,8 @@ class TestAll:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", ["Qwen2Moe", "DeepseekV3", "GptOss", "JetMoe"])
-    def test_a_row_has_the_same_bits_in_any_company(self, name: str, kind: str, kernels: None) -> None:
-        check_company(name, kind, 40, [25, 5])
+    def test_a_row_has_the_same_bits_in_any_batch(self, name: str, kind: str, kernels: None) -> None:
+        check_batch_invariance(name, kind, 40, [25, 5])
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", ["Qwen3Moe", "Gemma4", "MiniMaxM3VL"])

@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_row_has_the_same_bits_in_any_company(name: str, dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(name: str, dtype: torch.dtype) -> None:
     function = FUNCTIONS[name]
     for width in (1, 3, 16, 60, 128):
         rows = torch.randn(ROWS, width, generator=torch.Generator().manual_seed(width)).to(dtype)

@@ -96,7 +96,7 @@ class TestProduct:
         assert ((found.double() - expected).abs() <= allowed).all()
 
     @pytest.mark.parametrize("kind", _COMPILED, indirect=True)
-    def test_a_row_has_the_same_bits_in_any_company(self, kind: int) -> None:
+    def test_a_row_has_the_same_bits_in_any_batch(self, kind: int) -> None:
         """The result is zero up to rounding, so another order of summation shows at once."""
         half, weights = random(130, 256), integers(77, 256, seed=1)
         order = torch.randperm(512, generator=torch.Generator().manual_seed(2))

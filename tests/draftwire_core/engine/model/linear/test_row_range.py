@@ -23,7 +23,7 @@ def with_bits_of(order: Callable[[int], int]) -> Callable[[torch.Tensor], Callab
     return make
 
 
-def check_company(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+def check_batch_invariance(outputs: int, inputs: int, dtype: torch.dtype) -> None:
     """A row has the same bits among any number of rows."""
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(outputs, inputs // 2, generator=generator)
@@ -39,7 +39,7 @@ def check_company(outputs: int, inputs: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("outputs", "inputs"), [(96, 64), (512, 512), (384, 704)])
 def test_a_row_has_the_same_bits_among_any_number_of_rows(outputs: int, inputs: int, dtype: torch.dtype) -> None:
-    check_company(outputs, inputs, dtype)
+    check_batch_invariance(outputs, inputs, dtype)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ class TestLarge:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_a_row_has_the_same_bits_among_any_number_of_rows(self, dtype: torch.dtype) -> None:
-        check_company(1536, 1100, dtype)
+        check_batch_invariance(1536, 1100, dtype)

@@ -1,4 +1,4 @@
-"""Quantised checkpoints: models say what their weights' values say, with the same bits in any company."""
+"""Quantised checkpoints: models say what their weights' values say, with the same bits in any batch."""
 
 import re
 from pathlib import Path

@@ -91,7 +91,7 @@ def test_shapes_of_heads(heads: int, kv_heads: int, dim: int, value_dim: int) ->
     assert (found.double() - in_float64(batch, query, keys, values, SCALING)).abs().max() < BOUND[torch.float32]
 
 
-def check_company(
+def check_batch_invariance(
     kind: str, dtype: torch.dtype, length: int, chunks: tuple[int, ...], others: tuple[int, ...], **changes: int
 ) -> None:
     """The last of some tokens has the same bits in prompts of any chunks, beside others, and as a node of a tree."""
@@ -131,8 +131,8 @@ def check_company(
     assert all(torch.equal(each, found["1 rows"]) for each in found.values())
 
 
-def test_a_row_has_the_same_bits_in_any_company() -> None:
-    check_company("all", torch.float32, SHORT + 40, (2, 17), (3,), window=270)
+def test_a_row_has_the_same_bits_in_any_batch() -> None:
+    check_batch_invariance("all", torch.float32, SHORT + 40, (2, 17), (3,), window=270)
 
 
 @pytest.mark.parametrize("window", [None, 300])
@@ -210,5 +210,5 @@ class TestLong:
 
     @pytest.mark.parametrize("dtype", BOUND)
     @pytest.mark.parametrize("kind", ["plain", "all"])
-    def test_a_row_has_the_same_bits_in_any_company(self, kind: str, dtype: torch.dtype) -> None:
-        check_company(kind, dtype, 600, (2, 9, 17, 64, 65), (1, 8))
+    def test_a_row_has_the_same_bits_in_any_batch(self, kind: str, dtype: torch.dtype) -> None:
+        check_batch_invariance(kind, dtype, 600, (2, 9, 17, 64, 65), (1, 8))

@@ -48,7 +48,7 @@ def test_norms_that_are_added(width: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", BOUND)
-def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
     inputs, weight = draw(65, 1100, dtype=dtype), draw(1100, dtype=dtype, seed=1)
     whole = rms_norm(inputs, weight, EPS, 0.0)
     for count in (1, 2, 9, 17, 64):

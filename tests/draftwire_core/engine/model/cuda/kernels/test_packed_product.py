@@ -97,7 +97,7 @@ def test_gates(case: tuple[Code, int, torch.dtype, int | None], gate: Gate) -> N
     assert close(product(inputs, weight, bias, gate=gate), act * ups)
 
 
-def check_company(weight: DeviceWeight, blocks: tuple[int, ...], rows: int, counts: tuple[int, ...]) -> None:
+def check_batch_invariance(weight: DeviceWeight, blocks: tuple[int, ...], rows: int, counts: tuple[int, ...]) -> None:
     inputs = draw(rows, weight.shape[1]) * draw(rows, 1, seed=1).exp()
     whole = product(inputs, weight, row_blocks=blocks, dtype=torch.float32)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(2))
@@ -109,10 +109,10 @@ def check_company(weight: DeviceWeight, blocks: tuple[int, ...], rows: int, coun
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_row_has_the_same_bits_in_any_company(case: tuple[Code, int, torch.dtype, int | None]) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(case: tuple[Code, int, torch.dtype, int | None]) -> None:
     """Of more than one group of inputs, in each size of blocks."""
     weight, _ = made(*case, outputs=20)
-    check_company(weight, ROW_BLOCKS, 66, (1, 17))
+    check_batch_invariance(weight, ROW_BLOCKS, 66, (1, 17))
 
 
 @pytest.mark.slow
@@ -120,9 +120,9 @@ class TestTriedBlocks:
     """Sizes of blocks as they are tried for each weight."""
 
     @pytest.mark.parametrize("case", CASES, ids=str)
-    def test_a_row_has_the_same_bits_in_any_company(self, case: tuple[Code, int, torch.dtype, int | None]) -> None:
+    def test_a_row_has_the_same_bits_in_any_batch(self, case: tuple[Code, int, torch.dtype, int | None]) -> None:
         weight, _ = made(*case, inputs=384)
-        check_company(weight, equal_blocks([(weight, None)]), 130, (1, 2, 17, 65))
+        check_batch_invariance(weight, equal_blocks([(weight, None)]), 130, (1, 2, 17, 65))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

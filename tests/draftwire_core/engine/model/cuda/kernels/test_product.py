@@ -66,7 +66,7 @@ def test_rows_need_not_be_adjacent() -> None:
 
 
 @pytest.mark.parametrize("dtype", BOUND)
-def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
     inputs, weight = draw(130, 200, dtype=dtype), draw(60, 200, dtype=dtype)
     inputs *= draw(130, 1, dtype=dtype, seed=1).exp()
     blocks = equal_blocks([(weight, None)])

@@ -1,4 +1,4 @@
-"""Rows beside others at the sizes of serving."""
+"""Rows next to others at the sizes of serving."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwire_core.engine.loading import company_test, self_test
-from draftwire_core.engine.loading.company_test import same_in_company
+from draftwire_core.engine.loading import batch_invariance_test, self_test
+from draftwire_core.engine.loading.batch_invariance_test import is_batch_invariant
 from draftwire_core.engine.loading.self_test import SelfTestReport, check_reproducible, run_self_test
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
@@ -20,9 +20,9 @@ Spoil = Callable[[PackedBatch], bool]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes for a CPU."""
-    monkeypatch.setattr(company_test, "CONTEXTS", (20, 150, 400))
-    monkeypatch.setattr(company_test, "ROWS", (2, 9, 40))
-    monkeypatch.setattr(company_test, "COMPANY", (1, 20))
+    monkeypatch.setattr(batch_invariance_test, "CONTEXTS", (20, 150, 400))
+    monkeypatch.setattr(batch_invariance_test, "ROWS", (2, 9, 40))
+    monkeypatch.setattr(batch_invariance_test, "OTHERS", (1, 20))
 
 
 def spoil(model: PackedModel, which: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,9 +36,9 @@ def spoil(model: PackedModel, which: Spoil, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(model, "forward", run)
 
 
-def test_what_computes_row_by_row_is_the_same_in_any_company() -> None:
+def test_what_computes_row_by_row_is_the_is_batch_invariant() -> None:
     model = packed(tiny_model("Llama"), slots=500)
-    assert same_in_company(model)
+    assert is_batch_invariant(model)
     assert model.pool.used == 0
 
 
@@ -54,7 +54,7 @@ def test_what_computes_row_by_row_is_the_same_in_any_company() -> None:
 def test_a_bit_that_differs_is_found(which: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
     model = packed(tiny_model("Llama"), slots=500)
     spoil(model, which, monkeypatch)
-    assert not same_in_company(model)
+    assert not is_batch_invariant(model)
 
 
 def test_the_self_test_tries_it_where_shapes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_the_self_test_tries_it_where_shapes_decide(monkeypatch: pytest.MonkeyPa
         tried.append(model.pool.free)
         return False
 
-    monkeypatch.setattr(self_test, "same_in_company", find)
+    monkeypatch.setattr(self_test, "is_batch_invariant", find)
     assert run_self_test(packed(tiny_model("Llama"), slots=500)).bit_exact and not tried
     monkeypatch.setattr(torch, "equal", lambda *_: True)  # as if the script found no bit that differs
     with pretended_gpu():
@@ -88,5 +88,5 @@ def test_a_gpu_whose_rows_are_not_batch_invariant_may_be_refused() -> None:
 
 
 def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(company_test, "CONTEXTS", (20, 150, 5000))
-    assert same_in_company(packed(tiny_model("Llama"), slots=30))
+    monkeypatch.setattr(batch_invariance_test, "CONTEXTS", (20, 150, 5000))
+    assert is_batch_invariant(packed(tiny_model("Llama"), slots=30))

@@ -1,4 +1,4 @@
-"""The part of the self-test at the sizes of serving, for devices whose libraries choose the order of sums by shape.
+"""The test of batch invariance at the sizes of serving, for devices whose libraries choose the order of sums by shape.
 
 The short script of the self-test has at most 25 tokens and some 20 rows a pass. That its rows have the same bits in any
 batch says nothing of long contexts and full batches: other shapes are other kernels.
@@ -18,7 +18,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 CONTEXTS = (100, 1500, 5000)
 ROWS = (2, 9, 17, 64, 65, 256)
 """Rows of a row's own sequence in a pass, with it."""
-COMPANY = (1, 8, 63)
+OTHERS = (1, 8, 63)
 """Rows of other sequences in a pass, before and after it."""
 _ONE_BY_ONE = 9
 _SEED = 20240812
@@ -29,8 +29,8 @@ def slots_for(model: PackedModel) -> int:
     return min(CONTEXTS[-1] + ROWS[-1], model.pool.capacity, model.context_length)
 
 
-def same_in_company(model: PackedModel) -> bool:
-    """Returns whether rows have the same bits alone, beside others, and in steps of their own.
+def is_batch_invariant(model: PackedModel) -> bool:
+    """Returns whether rows have the same bits alone, next to others, and in steps of their own.
 
     Contexts have up to 5000 tokens; those that do not fit are left out. Uses all slots of the model's pool, and gives
     them back.
@@ -60,7 +60,7 @@ def _comparisons(model: PackedModel, slots: np.ndarray) -> Iterator[bool]:
         for rows in ROWS:
             if rows <= most:
                 yield torch.equal(_run(model, [(seen, own[:rows], after[:rows], 1)])[0], alone)
-        for others in COMPANY:
+        for others in OTHERS:
             if others < most:
                 sequences = [
                     (slots[: context * (index + 1) // (others + 1)], own[index + 1 : index + 2], [tokens[index]], 1)
