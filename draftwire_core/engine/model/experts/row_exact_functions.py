@@ -1,4 +1,4 @@
-"""Batch-invariant functions of torch (a row has the same bits in any batch), under transformers' code of routers and gates.
+"""Batch-invariant functions of torch, under transformers' code of routers and gates.
 
 Routers and gates are some ten operations, different for each architecture. Their code stays; while it runs, those of
 its operations whose bits depend on the number of rows, and those that leave ties open, are replaced.
