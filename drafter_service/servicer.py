@@ -86,7 +86,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         if self._ending:
             raise shutting_down()
         if self._changes.streams >= self._max_streams:
-            raise at_capacity(f"all {self._max_streams} Draft streams are in use", _RETRY_SECONDS)
+            raise at_capacity(f"all {self._max_streams} Draft streams are in use (--max-streams)", _RETRY_SECONDS)
         try:
             await self._changes.serving.converse(stream, verifier)
         except ServiceError as error:

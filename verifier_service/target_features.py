@@ -51,7 +51,9 @@ class TargetFeatures(FeatureIntake):
         if await self._steps.add_features(source, kind, features.dtype, window=features.window):
             return
         if self._fetching >= MOST_KINDS:
-            raise TooManyKinds(f"weights of {MOST_KINDS} kinds of features are being fetched already")
+            raise TooManyKinds(
+                f"weights of {MOST_KINDS} kinds of features are being fetched; at most {MOST_KINDS} may be"
+            )
         dtype = FLOATS[features.weights_dtype]
         self._fetching += 1
         try:

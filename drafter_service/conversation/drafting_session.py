@@ -206,7 +206,11 @@ class DraftingSession:
         opening = SequenceOpening(chunk, limits, self._hello.model.vocab_size)
         coming = sum(other.committed_length for other in self._openings.values())
         if coming and coming + opening.committed_length > MOST_TOKENS:
-            raise at_capacity(f"openings of {coming} tokens are incomplete", _RETRY_SECONDS)
+            raise at_capacity(
+                f"openings of {coming} tokens are incomplete; with {opening.committed_length} more they would exceed "
+                f"{MOST_TOKENS}",
+                _RETRY_SECONDS,
+            )
         self._openings[chunk.sequence_id] = opening
         return opening
 

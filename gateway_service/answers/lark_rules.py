@@ -42,7 +42,9 @@ class LarkRules:
         """
         self._letters += letters
         if self._letters > _MOST_LETTERS:
-            raise GatewayError("tools: are too large", param="tools", code="invalid_value")
+            raise GatewayError(
+                f"tools: their grammar exceeds {_MOST_LETTERS} characters", param="tools", code="invalid_value"
+            )
 
     def count_parts(self, parts: int) -> None:
         """Counts parts of schemas that are read. Raises GatewayError."""

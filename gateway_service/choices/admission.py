@@ -14,7 +14,7 @@ class Admission:
 
     def __init__(self, places: int, metrics: Metrics) -> None:
         """Starts with all places free."""
-        self._free = places
+        self._places = self._free = places
         self._metrics = metrics
 
     @contextmanager
@@ -26,7 +26,8 @@ class Admission:
         """
         if choices > self._free:
             raise GatewayError(
-                "too many requests at once",
+                f"{self._places - self._free} generations are running and {choices} more were asked for; "
+                f"at most {self._places} may run (--max-generations)",
                 status=429,
                 code="rate_limit_exceeded",
                 retry_after_seconds=RETRY_SECONDS,

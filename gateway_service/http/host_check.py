@@ -81,7 +81,7 @@ class HostCheck:
         """Passes the request on, or refuses it. A request without a host cannot come from a browser."""
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
         if host and scope["path"] not in _OPEN and host_of(host) not in self._hosts:
-            message = "this gateway does not answer to that host name; --allowed-host sets those that it answers to"
+            message = "host name not allowed; add it with --allowed-host"
             await GatewayError(message, code="unknown_host", status=403).response()(scope, receive, send)
             return
         await self._app(scope, receive, send)

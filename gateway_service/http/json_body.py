@@ -61,7 +61,7 @@ class BodyReader:
             try:
                 check_elements(body, self._most)
             except TooManyElements as error:
-                raise GatewayError(f"the body {error}", code="invalid_value") from error
+                raise GatewayError(f"the body {error} (--max-body-elements)", code="invalid_value") from error
         try:
             value = from_json(body.removeprefix(_BYTE_ORDER_MARK))
         except ValueError as error:

@@ -69,5 +69,5 @@ def _is_at(origin: str, host: str) -> bool:
 
 def _refusal(headers: Headers) -> GatewayError:
     origin = shortened(headers.get("origin", "another site"))
-    message = f"pages of {origin} may not call this gateway; --allowed-origin sets the origins that may"
+    message = f"origin {origin} not allowed; add it with --allowed-origin"
     return GatewayError(message, status=403, code="foreign_origin")

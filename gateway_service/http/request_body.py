@@ -66,7 +66,7 @@ class BodyLimit:
         return bytes(body)
 
     def _too_large(self) -> GatewayError:
-        message = f"the body is larger than {self._max_bytes} bytes"
+        message = f"the body is larger than {self._max_bytes} bytes (--max-body-bytes)"
         return GatewayError(message, status=413, code="request_too_large")
 
 

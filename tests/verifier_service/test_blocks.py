@@ -145,5 +145,5 @@ def test_a_checkpoint_for_another_target_is_refused(dflash: Path, checkpoint: Pa
         (tmp_path / name).write_bytes((dflash / name).read_bytes())
     layers = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
     change_config(tmp_path, transformer_layer_config={**layers, "vocab_size": 99})
-    with pytest.raises(StartupError, match="made for a vocabulary of 99, but the target's is"):
+    with pytest.raises(StartupError, match="vocabulary size 99 does not match the target's"):
         load_drafter(settings_of(tmp_path, checkpoint))

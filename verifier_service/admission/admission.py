@@ -27,7 +27,11 @@ class Admission:
         places: how many requests run at once. remaining: seconds until the request's deadline; None if it has none.
         """
         if requests >= self._max_requests:
-            raise at_capacity(f"{requests} requests are running or waiting already", _RETRY_SECONDS)
+            raise at_capacity(
+                f"{requests} requests are running or waiting; at most {self._max_requests} may "
+                "(--max-sequences and --max-waiting)",
+                _RETRY_SECONDS,
+            )
         if not self._max_wait_seconds and remaining is None:
             return
         expected = self.wait.seconds(places)

@@ -49,7 +49,8 @@ class PeerLimits:
             raise ServiceError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
-                f"prompt and max_tokens are {tokens} tokens together; {peer} may have at most {max_tokens}",
+                f"prompt and max_tokens are {tokens} tokens together; {peer} may have at most {max_tokens} "
+                "(--max-tokens-per-peer, or max_tokens in the file of --accepted-tokens)",
             )
         if max_tokens and sum(held) + tokens > max_tokens:
             raise at_capacity(
@@ -68,7 +69,9 @@ class PeerLimits:
         most = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
         if most and (number := len(self._held_by(peer))) >= most:
             raise at_capacity(
-                f"{number} requests of {peer} are running or waiting already; at most {most} may", _RETRY_SECONDS
+                f"{number} requests of {peer} are running or waiting; at most {most} may "
+                "(--max-requests-per-peer, or max_requests in the file of --accepted-tokens)",
+                _RETRY_SECONDS,
             )
 
     def _held_by(self, peer: str) -> list[int]:

@@ -55,7 +55,7 @@ class Scores:
         if self._ending:
             raise shutting_down()
         if len(self._calls) >= _MOST:
-            raise at_capacity(f"{len(self._calls)} texts are being scored already", _RETRY_SECONDS)
+            raise at_capacity(f"{len(self._calls)} texts are being scored; at most {_MOST} may be", _RETRY_SECONDS)
         number = next(self._numbers)
         self._peer_limits.add(number, peer, len(order.tokens))
         call = self._calls[number] = _Call()

@@ -55,7 +55,9 @@ class Traffic:
                 "sharing traffic is not enabled: start the verifier with --share-traffic",
             )
         if len(self._followers) >= _MOST_FOLLOWERS:
-            raise at_capacity(f"{len(self._followers)} callers follow the traffic already", _RETRY_SECONDS)
+            raise at_capacity(
+                f"{len(self._followers)} callers follow the traffic; at most {_MOST_FOLLOWERS} may", _RETRY_SECONDS
+            )
         follower = _Follower()
         self._followers.append(follower)
         try:

@@ -170,7 +170,7 @@ class StepFeatures(FeatureIntake):
 
     def _check_room(self) -> None:
         if len(self._maps) >= MOST_KINDS:
-            raise at_capacity(f"{MOST_KINDS} kinds of features are made already", _RETRY_SECONDS)
+            raise at_capacity(f"{MOST_KINDS} kinds of features are in use; at most {MOST_KINDS} may be", _RETRY_SECONDS)
 
     def _map(self, shape: FeatureShape, weights: bytearray, dtype: torch.dtype) -> FeatureMap:
         device = self._taps.device

@@ -237,4 +237,4 @@ def _try_out(view: PackedModel, layers: int) -> None:
         # Third-party model code may raise anything when it is run in a way it was not written for.
         raise ModelLoadError(f"{view.name} cannot run: {type(problem).__name__}: {problem}") from problem
     if trial.cache.layers != layers:
-        raise ModelLoadError(f"{view.name} cannot run: {trial.cache.layers} of them attend")
+        raise ModelLoadError(f"{view.name}: expected {layers} attention layers, found {trial.cache.layers}")

@@ -109,8 +109,8 @@ def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter
     heads = load_heads(options.heads, target.dtype, target.device)
     for what, ours, its in (
         ("hidden size", heads.hidden_size, target.hidden_size),
-        ("vocabulary", heads.vocab_size, target.vocab_size),
+        ("vocabulary size", heads.vocab_size, target.vocab_size),
     ):
         if ours != its:
-            raise ModelLoadError(f"heads {options.heads}: made for a {what} of {ours}, but the target's is {its}")
+            raise ModelLoadError(f"heads {options.heads}: {what} {ours} does not match the target's {its}")
     return MedusaDrafter(heads)

@@ -86,7 +86,7 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         # A file may hold more heads than its configuration names; the others are ignored.
         strange = sorted(name for name in tensors if name not in wanted and not _is_of_another(name, heads))
         if strange:
-            raise ValueError(f"tensor {strange[0]} is not understood")
+            raise ValueError(f"tensor {strange[0]} is not supported")
     made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
     made.requires_grad_(False).eval()
     return made

@@ -87,7 +87,7 @@ class FeatureStreams:
         of use to the drafter; 0 for all. Returns False, without effect, if no tap makes them. Raises TooManyKinds.
         """
         if kind not in self._taps and len(self._taps) >= MOST_KINDS:
-            raise TooManyKinds(f"{MOST_KINDS} kinds of features are made already")
+            raise TooManyKinds(f"{MOST_KINDS} kinds of features are in use; at most {MOST_KINDS} may be")
         if kind not in self._taps and tap is not None:
             kept = sum(each.states.width for each in self._taps.values())
             if kept + tap.states.width > self._most_width:

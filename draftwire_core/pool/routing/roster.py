@@ -84,7 +84,10 @@ class Roster:
         if name in RESERVED:
             raise invalid_field("name", f"{name!r} is reserved for drafters of a single request; choose another name")
         if len(self._members) >= self._max_drafters:
-            raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
+            raise at_capacity(
+                f"{len(self._members)} drafters are attached; at most {self._max_drafters} may be (--max-drafters)",
+                _FULL_RETRY_SECONDS,
+            )
         drafter = self._members[name] = make()
         self.start(drafter)
         return drafter, True

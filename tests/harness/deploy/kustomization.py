@@ -34,7 +34,7 @@ def build(directory: Path) -> list[dict[str, Any]]:
         objects += build(path) if path.is_dir() else read_objects(path)
     by_name = {identity(each): each for each in objects}
     if len(by_name) != len(objects):
-        raise ValueError(f"{directory}: an object is there twice")
+        raise ValueError(f"{directory}: duplicate object")
     patching = [(directory / each, _told(directory / each, "patches")) for each in told.get("components", ())]
     for place, kustomization in (*patching, (directory, told)):
         for entry in kustomization.get("patches", ()):

@@ -44,7 +44,8 @@ async def test_requests_of_one_host(services: Services, checkpoint: Path) -> Non
         first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
         await begun(first, second, other)
         assert await refused(call(verifier, ONE)) == (
-            "2 requests of 10.0.0.7 are running or waiting already; at most 2 may"
+            "2 requests of 10.0.0.7 are running or waiting; at most 2 may "
+            "(--max-requests-per-peer, or max_requests in the file of --accepted-tokens)"
         )
         await first.aclose()
         third = call(verifier, ONE)

@@ -34,13 +34,13 @@ def check_each(file: Path, make: Callable[[], object]) -> None:
             with pytest.raises(ModelLoadError, match="is missing"):
                 make()
         save_file({(f"{each}_old" if each == name else each): whole[each] for each in whole}, file)
-        with pytest.raises(ModelLoadError, match=r"is missing|is not understood"):
+        with pytest.raises(ModelLoadError, match=r"is missing|is not supported"):
             make()
         save_file(whole | {name: torch.cat([tensor, tensor])}, file)
         with pytest.raises(ModelLoadError, match="shape"):
             make()
     save_file(whole | {"layers.7.mlp.up_proj.weight": torch.ones(2)}, file)
-    with pytest.raises(ModelLoadError, match="is not understood"):
+    with pytest.raises(ModelLoadError, match="is not supported"):
         make()
 
 

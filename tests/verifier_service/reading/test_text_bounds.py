@@ -241,7 +241,8 @@ async def test_a_request_that_is_being_read_counts_for_its_peer(talking: InProce
     error = await refusal(first_event(talking, order()))
     assert (error.reason_name, error.message) == (
         "AT_CAPACITY",
-        "2 requests of 10.0.0.7 are running or waiting already; at most 2 may",
+        "2 requests of 10.0.0.7 are running or waiting; at most 2 may "
+        "(--max-requests-per-peer, or max_requests in the file of --accepted-tokens)",
     )
     assert await generated(talking, order(max_tokens=3), OTHER) == 3
     watched.go_on.set()
@@ -292,6 +293,8 @@ async def test_a_request_that_is_being_read_counts_among_those_that_wait(
     async with services.in_process_verifier(talking_checkpoint, max_sequences=1, max_waiting=1) as verifier:
         watched = Watched(verifier, monkeypatch)
         tasks = await begin_reading(verifier, watched, 2)
-        assert (await refusal(first_event(verifier, order()))).message == "2 requests are running or waiting already"
+        assert (await refusal(first_event(verifier, order()))).message == (
+            "2 requests are running or waiting; at most 2 may (--max-sequences and --max-waiting)"
+        )
         watched.go_on.set()
         assert await asyncio.gather(*tasks) == [4, 4]

@@ -94,7 +94,7 @@ class GgufHeader:
         for _ in range(keys):
             key = self._name("a key", _LONGEST_KEY)
             if key in values:
-                raise self._refusal(f"metadata {key}: is there twice")
+                raise self._refusal(f"metadata {key}: duplicate key")
             values[key] = self._value(key)
         self.metadata = GgufMetadata(path, values)
         self.tensors: dict[str, GgufEntry] = {}
@@ -249,7 +249,7 @@ class GgufHeader:
     def _add(self, entry: GgufEntry, start: int, *, aligned: bool) -> None:
         what = f"tensor {entry.name}"
         if entry.name in self.tensors:
-            raise self._refusal(f"{what}: is there twice")
+            raise self._refusal(f"{what}: duplicate name")
         if not aligned:
             raise self._refusal(f"{what}: its offset is no multiple of the alignment, {self._alignment()} bytes")
         # Numbers of Python do not overflow, so this also holds for absurd shapes and offsets.

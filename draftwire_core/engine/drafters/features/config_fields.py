@@ -177,7 +177,7 @@ def check_known(fields: Mapping[str, Any], known: Collection[str], place: str) -
     """Raises ValueError for a field that is not among the known ones, unless it is null."""
     for name, value in fields.items():
         if name not in known and value is not None:
-            raise ValueError(f"{place}{name} is not understood")
+            raise ValueError(f"{place}{name} is not supported")
 
 
 def object_of(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, Any]:

@@ -79,10 +79,10 @@ class DraftNetwork(Generic[ConfigT]):
 def _check_target(config: NetworkConfig, target: TargetShape, aux: Sequence[int], field: str) -> None:
     for what, ours, its in (
         ("hidden size", config.target_hidden_size, target.hidden_size),
-        ("vocabulary", config.layers.vocab_size, target.vocab_size),
+        ("vocabulary size", config.layers.vocab_size, target.vocab_size),
     ):
         if ours != its:
-            raise ValueError(f"made for a {what} of {ours}, but the target's is {its}")
+            raise ValueError(f"{what} {ours} does not match the target's {its}")
     made_for = config.target_architectures
     if made_for and target.architecture not in made_for:
         raise ValueError(
@@ -128,7 +128,7 @@ def load_network(
     places = {_short(name) for part in parts for name in part.state_dict()}
     extra = sorted(set(tensors) - places - {"d2t", "t2d"})
     if extra:
-        raise ValueError(f"tensor {extra[0]} is not understood")
+        raise ValueError(f"tensor {extra[0]} is not supported")
     for part in parts:
         found = {
             name: tensor_of(_short(name), tensors, tuple(value.shape)).to(dtype)

@@ -65,7 +65,7 @@ def load_mtp(checkpoint: Checkpoint, kind: type[PreTrainedModel], embedding: nn.
         )
     _complete(config, count)
     if getattr(config, "chain_hidden_post_norm", None) is not None:
-        raise ModelLoadError(f"model {checkpoint.name}: config.json: chain_hidden_post_norm is not understood")
+        raise ModelLoadError(f"model {checkpoint.name}: config.json: chain_hidden_post_norm is not supported")
     config.dtype = dtype
     config.name_or_path = str(checkpoint.directory)
     try:

@@ -1,4 +1,4 @@
-"""Quantised checkpoints are read value for value, and what is not understood is refused by its name."""
+"""Quantised checkpoints are read value for value, and what is not supported is refused by its name."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""All layouts load and compute the same, and what does not fit or is not understood is refused by name."""
+"""All layouts load and compute the same, and what does not fit or is not supported is refused by name."""
 
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def test_the_target_lends_what_is_missing(tmp_path: Path) -> None:
         ({"speculators_model_type": "dflash2"}, "speculators_model_type must be 'dflash', got 'dflash2'"),
         ({"speculators_model_type": "dspark"}, "speculators_model_type must be 'dflash', got 'dspark'"),
         ({"speculators_model_type": None, "architectures": ["Other"]}, "architectures must hold DFlashDraftModel"),
-        ({"selector_rank": 8}, "selector_rank is not understood"),
+        ({"selector_rank": 8}, "selector_rank is not supported"),
         ({"block_size": 1}, "block_size must be at least 2, got 1"),
         ({"block_size": 999}, "block_size must be at most 128, got 999"),
         ({"block_size": "long"}, "block_size must be a positive whole number, got 'long'"),
@@ -154,11 +154,11 @@ def test_bad_fields(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"vocab_size": 301}, "made for a vocabulary of 301, but the target's is 300"),
+        ({"vocab_size": 301}, "vocabulary size 301 does not match the target's 300"),
         ({"layer_types": ["full_attention"]}, "must be equal to the number of `layer_types`"),
         ({"layer_types": ["chunked_attention"] * 2}, "layer_types must be a list of full_attention and"),
         ({"layer_types": ["sliding_attention"] * 2}, "sliding_window must be a positive whole number, got None"),
-        ({"num_experts": 8}, "transformer_layer_config.num_experts is not understood"),
+        ({"num_experts": 8}, "transformer_layer_config.num_experts is not supported"),
     ],
 )
 def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
@@ -178,7 +178,7 @@ def test_blocks_that_are_causal_in_a_window_are_refused(tmp_path: Path) -> None:
 
 
 def test_bad_fields_of_the_original_layout(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"dflash_config\.heads is not understood"):
+    with pytest.raises(ValueError, match=r"dflash_config\.heads is not supported"):
         load_dflash(as_original(write_dflash(tmp_path), dflash_config={"heads": 3}), SHAPE, torch.float32)
 
 
@@ -188,7 +188,7 @@ def test_bad_fields_of_the_original_layout(tmp_path: Path) -> None:
         ({"fc__weight": None}, "tensor fc.weight is missing"),
         ({"norm__weight": torch.ones(3)}, "tensor norm.weight has shape"),
         ({"hidden_norm__weight": None}, "tensor output_norm.weight is missing"),
-        ({"gate__weight": torch.ones(3)}, "tensor gate.weight is not understood"),
+        ({"gate__weight": torch.ones(3)}, "tensor gate.weight is not supported"),
         ({"lm_head__weight": None}, "tensor lm_head.weight is missing, and the target's own is for another vocab"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Both layouts load and compute the same, and what does not fit or is not understood is refused by name."""
+"""Both layouts load and compute the same, and what does not fit or is not supported is refused by name."""
 
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,12 @@ def test_logits_are_those_of_speculators(name: str) -> None:
     [
         ({"speculators_model_type": "xpress"}, "speculators_model_type must be 'eagle3' or 'peagle', got 'xpress'"),
         ({"speculators_model_type": None}, "architectures must hold LlamaForCausalLMEagle3"),
-        ({"parallel_drafting": True}, "parallel_drafting is not understood"),
+        ({"parallel_drafting": True}, "parallel_drafting is not supported"),
         ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm exclude each other"),
         ({"norm_output": 3}, "norm_output must be true or false, got 3"),
         ({"draft_vocab_size": 0}, "draft_vocab_size must be a positive whole number, got 0"),
         ({"draft_vocab_size": 150}, "tensor d2t is missing"),
-        ({"target_hidden_size": 128}, "made for a hidden size of 128, but the target's is 64"),
+        ({"target_hidden_size": 128}, "hidden size 128 does not match the target's 64"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 4]}, "but the target has 3 layers"),
         ({"eagle_aux_hidden_state_layer_ids": "all"}, "must be a list of layers' indices"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 1]}, "tensor fc.weight has shape"),
@@ -114,8 +114,8 @@ def test_bad_fields(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
     ("fields", "words"),
     [
         ({"model_type": "mamba"}, "transformer_layer_config.model_type must be one of llama, qwen3, got 'mamba'"),
-        ({"num_experts": 8}, "transformer_layer_config.num_experts is not understood"),
-        ({"vocab_size": 301}, "made for a vocabulary of 301, but the target's is 300"),
+        ({"num_experts": 8}, "transformer_layer_config.num_experts is not supported"),
+        ({"vocab_size": 301}, "vocabulary size 301 does not match the target's 300"),
         ({"num_hidden_layers": 99}, "num_hidden_layers must be from 1 to 16, got 99"),
         ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_attention_heads"),
         (
@@ -137,8 +137,8 @@ def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words:
     [
         ({"eagle_config": {"use_aux_hidden_state": False}}, "eagle_config.use_aux_hidden_state must be True"),
         ({"eagle_config": {"use_mtp_layernorm": True}}, "eagle_config.use_mtp_layernorm must be False"),
-        ({"eagle_config": {"heads": 3}}, "eagle_config.heads is not understood"),
-        ({"ffn_shared": True}, "ffn_shared is not understood"),
+        ({"eagle_config": {"heads": 3}}, "eagle_config.heads is not supported"),
+        ({"ffn_shared": True}, "ffn_shared is not supported"),
     ],
 )
 def test_bad_fields_of_the_original_layout(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
@@ -151,7 +151,7 @@ def test_bad_fields_of_the_original_layout(tmp_path: Path, fields: dict[str, Any
     [
         ({"fc__weight": None}, "tensor fc.weight is missing"),
         ({"norm__weight": torch.ones(3)}, "tensor norm.weight has shape"),
-        ({"gate__weight": torch.ones(3)}, "tensor gate.weight is not understood"),
+        ({"gate__weight": torch.ones(3)}, "tensor gate.weight is not supported"),
         ({"d2t": torch.full((150,), 7).cumsum(0)}, "tensor d2t does not map to distinct ids below 300"),
         ({"d2t": torch.zeros(150, dtype=torch.int64)}, "tensors d2t and t2d contradict each other"),
         ({"lm_head__weight": None}, "tensor lm_head.weight is missing, and the target's own is for another vocab"),
@@ -249,10 +249,10 @@ def test_fields_that_change_nothing_are_accepted(tmp_path: Path, fields: dict[st
     ("fields", "words"),
     [
         (QWEN | {"use_sliding_window": True}, "use_sliding_window must be False for such layers, got True"),
-        ({"sliding_window": 4096}, "sliding_window is not understood"),
+        ({"sliding_window": 4096}, "sliding_window is not supported"),
         ({"qkv_bias": True}, "qkv_bias must be False for such layers, got True"),
-        ({"layer_types": ["sliding_attention"]}, "layer_types is not understood"),
-        ({"something_new": False}, "something_new is not understood"),
+        ({"layer_types": ["sliding_attention"]}, "layer_types is not supported"),
+        ({"something_new": False}, "something_new is not supported"),
     ],
 )
 def test_fields_that_change_what_is_computed_are_refused(tmp_path: Path, fields: dict[str, object], words: str) -> None:
