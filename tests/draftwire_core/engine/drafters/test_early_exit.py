@@ -257,7 +257,7 @@ class TestMaking:
         ("forward", "reason"),
         [
             (lambda batch: 1 / 0, "cannot run: ZeroDivisionError"),
-            (lambda batch: torch.zeros(1, 1), ": expected 2 attention layers, found 0"),
+            (lambda batch: torch.zeros(1, 1), ": expected 1 attention layers, found 0"),
         ],
     )
     def test_a_model_that_cannot_be_left_early(
