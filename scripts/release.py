@@ -126,7 +126,7 @@ def build(version: str, out: Path, root: Path = ROOT) -> list[Path]:
 def try_wheels(built: list[Path], version: str) -> None:
     """Installs the wheels that fit this machine, starts their services and generates a text through each.
 
-    Their dependencies are those that are installed beside this Python. Raises ReleaseError.
+    Their dependencies are those that are installed next to this Python. Raises ReleaseError.
     """
     fitting = [each for each in built if each.name.endswith(("-any.whl", f"_{platform.machine()}.whl"))]
     with tempfile.TemporaryDirectory() as folder:

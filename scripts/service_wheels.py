@@ -1,4 +1,4 @@
-"""Collects the wheels of the packages that services need beside torch and transformers.
+"""Collects the wheels of the packages that services need besides torch and transformers.
 
     python scripts/service_wheels.py wheels --python 3.12
 
@@ -20,9 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 THERE = {"huggingface-hub", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
-"""Requirements that are left out: transformers brings them."""
+"""Requirements that are left out: transformers requires them."""
 ALONE = {"gguf"}
-"""Requirements without their own: these bring NumPy, and would hide the machine's."""
+"""Requirements without their own: these require NumPy, and would hide the machine's."""
 PLATFORMS = ("manylinux2014_x86_64", *(f"manylinux_2_{version}_x86_64" for version in range(17, 32)))
 """Linux with glibc 2.31 or newer, as in Debian 11 and Ubuntu 20.04."""
 

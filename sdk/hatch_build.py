@@ -19,7 +19,7 @@ SAME = ("requires-python", "license", "keywords", "classifiers", "dependencies")
 EXTRAS = ("tracing", "bench")
 """Extras of this distribution."""
 SERVICES = ("serve", "gateway", "vllm", "sglang", "gpu")
-"""Extras of `draftwire-services`, which bring it: `pip install draftwire[serve]` is what people try first."""
+"""Extras of `draftwire-services`, which require it: `pip install draftwire[serve]` is what people try first."""
 
 
 class Metadata(MetadataHookInterface):

@@ -66,7 +66,8 @@ class Metadata(MetadataHookInterface):
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
     """Compiles the C files of the engine's kernels into one library, which `kernels/library.py` loads.
 
-    In the services' own project it adds the packages, too. They are beside its folder; in a source distribution inside.
+    In the services' own project it adds the packages, too. They are next to its folder, in a source distribution inside
+    it.
     """
 
     PLUGIN_NAME = "custom"

@@ -56,7 +56,7 @@ class VerifierSettings(RankSettings):
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
     plain_share: float = Field(default=PLAIN_SHARE, ge=0, le=1)
-    """Share of its plain speed that a request keeps beside the drafts of others. 0 plans steps for the most tokens in
+    """Share of its plain speed that a request keeps next to the drafts of others. 0 plans steps for the most tokens in
     total."""
     prefix_cache: bool = True
     """Compute shared beginnings of prompts once: keep the KV slots of earlier requests until others need them."""

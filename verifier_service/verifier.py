@@ -57,7 +57,7 @@ log = get_logger(__name__)
 
 
 class Verifier:
-    """Runs requests on the engine, in one event loop beside the engine's thread."""
+    """Runs requests on the engine, in one event loop next to the engine's thread."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class VerifyConversation:
     """Runs one caller's request: passes its proposals to the engine, and verdicts and events back.
 
     A caller that drafts is bounded as a drafter of the pool is: it may send as much as its verdicts ask for, and what
-    its messages take is charged to its account. Whoever sends more loses the stream, with CREDIT_EXCEEDED.
+    its messages take is charged to its account. A caller that sends more loses the stream, with CREDIT_EXCEEDED.
 
     A verdict holds the tokens of the chunk that follows it. Chunks that a slow caller has not read are joined, and so
     are their verdicts. So what waits for a caller is bounded by its request's length.

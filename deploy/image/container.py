@@ -82,7 +82,7 @@ class Container:
         return self._process is not None and self._process.poll() is None
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command beside the program, with its rights and variables, to the command's end."""
+        """Runs a command next to the program, with its rights and variables, to the command's end."""
         told = self._runc("exec", self.name, *command)
         return subprocess.run(told, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 

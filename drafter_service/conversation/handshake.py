@@ -51,7 +51,7 @@ def own_hello(
             max_tree_nodes=settings.max_tree_nodes,
             max_message_bytes=settings.max_message_bytes,
             # A draft model reads the last tokens of a text that is longer than its context or its KV cache. What reads
-            # a feature beside each token refuses one that would not fit into an empty cache for its length.
+            # a feature next to each token refuses one that would not fit into an empty cache for its length.
             max_sequence_tokens=MOST_TOKENS
             if features is None or slots is None
             else min(model.context_length, slots - settings.max_tree_nodes),

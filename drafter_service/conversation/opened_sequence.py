@@ -37,7 +37,7 @@ class OpenedSequence:
     request_id: str
     """The verifier's id of the request; empty if it has none."""
     has_states: bool = False
-    """Whether a verdict has brought a hidden state."""
+    """Whether a verdict has carried a hidden state."""
     nodes: int = 0
     """Number of nodes drafted for the sequence and sent."""
     accepted: int = 0

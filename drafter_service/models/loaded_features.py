@@ -127,7 +127,7 @@ def _allow_long_texts(config: PretrainedConfig) -> None:
 def reading_network(
     model: PreTrainedModel, settings: DrafterSettings, name: str, target_ids: torch.Tensor | None, *, norm_output: bool
 ) -> Packed:
-    """Packs a network that reads a feature beside each token; returns it, and what makes its drafters.
+    """Packs a network that reads a feature next to each token; returns it, and what makes its drafters.
 
     target_ids: see `DraftNetwork.target_ids`. norm_output: whether the hidden state that is fed back has been through
     the last norm. Raises ModelLoadError.
@@ -161,7 +161,7 @@ def _check(settings: DrafterSettings) -> None:
 
 
 def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
-    """Returns the hash of the target's tokenizer; empty if there is none beside the checkpoint or the target."""
+    """Returns the hash of the target's tokenizer; empty if there is none next to the checkpoint or the target."""
     place = checkpoint
     if settings.target is not None:
         place = Checkpoint.find(settings.target, hub=settings.allow_hub_models)

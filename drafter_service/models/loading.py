@@ -62,7 +62,7 @@ def _load(settings: DrafterSettings, ranks: RankGroup | None) -> Loaded:
 
 
 def _fields(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Returns the fields of a checkpoint's configuration; none if it cannot be read, which whoever loads it reports."""
+    """Returns the fields of a checkpoint's configuration; none if it cannot be read, which its loader reports."""
     if checkpoint.gguf is not None:
         return {}
     try:

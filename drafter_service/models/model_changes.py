@@ -43,7 +43,7 @@ _MAX_NAME = 4096
 
 
 class ModelChanges:
-    """Serves one model and loads the next beside it. Earlier models stay until their verifiers have left.
+    """Serves one model and loads the next next to it. Earlier models stay until their verifiers have left.
 
     At most three models are in memory: one being served, one being loaded, and one whose verifiers are still moving.
     """

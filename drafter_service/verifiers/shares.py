@@ -27,7 +27,7 @@ def parse_weights(entries: Iterable[str]) -> dict[str, float]:
 
 
 class VerifierShare:
-    """Counts of one verifier, which start anew when it connects without another open stream. Used in the event loop
+    """Counts of one verifier, which start again when it connects without another open stream. Used in the event loop
     only."""
 
     __slots__ = ("name", "nodes", "preemptions", "rows", "streams", "weight")

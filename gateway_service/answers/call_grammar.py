@@ -151,7 +151,7 @@ class _Grammar:
         return f"{literal(begin)} {self._rules.tool_term(tool)} {literal('}')}"
 
     def _schema_object(self, tool: Tool, key: str) -> str:
-        """Returns a call as a schema: beside a form that is JSON, too, both have to consist of the same lexemes."""
+        """Returns a call as a schema: next to a form that is JSON, too, both have to consist of the same lexemes."""
         schema = {name: each for name, each in tool.schema.items() if name not in DEFINITIONS}
         call = {"name": {"const": tool.name}, key: schema}
         whole = {"type": "object", "properties": call, "required": list(call), "additionalProperties": False}

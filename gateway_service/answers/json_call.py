@@ -42,7 +42,7 @@ class JsonValue:
 
     def take(self, text: str, at: int) -> int:
         """Returns the index behind the part of `text` that belongs to the value, of which the next letter is that at
-        `at`; `ended` tells whether the value ends there."""
+        `at`; `ended` says whether the value ends there."""
         while at < len(text) and not self.ended:
             if self._in_string:
                 at = self._take_string(text, at)

@@ -85,7 +85,7 @@ class LarkRules:
 
     def tool_term(self, tool: Tool, schema: Mapping[str, Any] | None = None, place: str = "") -> str:
         """Returns JSON of a tool's arguments, or of a part of them, as a part of a rule. Errors name the tool, and a
-        strict one is refused for what no grammar enforces; of another the verifier tells what was left out. schema:
+        strict one is refused for what no grammar enforces; of another the verifier reports what was left out. schema:
         that of the part. place: where in the tool's schema that is."""
         spacing = SPACING if tool.strict else SPACING | {"lenient": True}
         own = {"name": tool.name, "strict": tool.strict} | ({"place": place} if place else {})

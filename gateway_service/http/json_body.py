@@ -99,13 +99,13 @@ class BodyRoute(APIRoute):
 
 
 async def beside_the_loop(request: Request, work: Callable[[], T]) -> T:
-    """Returns the outcome of work that is linear in a request's body, done beside the event loop if that is long."""
+    """Returns the outcome of work that is linear in a request's body, done next to the event loop if that is long."""
     bodies: BodyReader = request.app.state.bodies
     return await bodies.run(request.state.body_bytes, work)
 
 
 class _ReadRequest(Request):
-    """A request whose body has been read and is not kept beside what was read of it."""
+    """A request whose body has been read and is not kept next to what was read of it."""
 
     def __init__(self, request: Request, value: BaseModel) -> None:
         super().__init__(request.scope, request.receive)

@@ -185,7 +185,7 @@ class TextOptions(BaseModel):
 
 
 class ResponsesRequest(TemplateFields, GenerationRequest):
-    """A request for a response. It is not kept: each one brings the whole conversation."""
+    """A request for a response. It is not kept: each one has the whole conversation."""
 
     elsewhere: ClassVar[Mapping[str, str]] = {
         "messages": "is input here",
@@ -219,7 +219,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         ]
         | None
     ) = None
-    """Functions that the model may call. Tools of other types are left out, which a header of the response tells."""
+    """Functions that the model may call. Tools of other types are left out, which a header of the response names."""
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | FunctionChoice | None,
         one_of('"none", "auto", "required" or {"type": "function", "name": ...}'),

@@ -1,4 +1,4 @@
-"""Checks the licences of all packages that an installation of draftwire brings.
+"""Checks the licences of all packages that an installation of draftwire contains.
 
     python -m scripts.supply_chain.licences PIP_LICENSES
 
@@ -38,7 +38,7 @@ ALLOWED = (
     "Unlicense",
     "Zlib",
 )
-"""Licences under which everybody may use a package beside ones with other licences. MPL-2.0 binds changes of the
+"""Licences under which everybody may use a package next to ones with other licences. MPL-2.0 binds changes of the
 package's own files alone."""
 _NAMES = {
     "apache software license": "Apache-2.0",
@@ -60,9 +60,9 @@ _NAMES = {
     "the unlicense (unlicense)": "Unlicense",
     "historical permission notice and disclaimer (hpnd)": "HPND",
 }
-"""What packages call their licences, beside the identifiers of SPDX."""
+"""What packages call their licences, besides the identifiers of SPDX."""
 _OF_NVIDIA = ("nvidia-", "cuda-")
-"""Beginnings of the names of CUDA's libraries, which torch brings for GPUs, under NVIDIA's own licence."""
+"""Beginnings of the names of CUDA's libraries, which torch requires for GPUs, under NVIDIA's own licence."""
 
 
 def licences(told: str) -> set[str]:
@@ -84,7 +84,7 @@ def refused(found: dict[str, str]) -> dict[str, str]:
 
 
 def found_by(program: Path) -> dict[str, str]:
-    """Returns the licences of the packages that an installation brings, by name."""
+    """Returns the licences of the packages that an installation contains, by name."""
     names = {name for name in brought() if not name.startswith(_OF_NVIDIA)}
     command = [
         str(program),

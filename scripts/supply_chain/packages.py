@@ -1,4 +1,4 @@
-"""The packages that an installation of draftwire brings, without those for its development.
+"""The packages that an installation of draftwire contains, without those for its development.
 
     python -m scripts.supply_chain.packages
 
@@ -30,9 +30,9 @@ def vendored() -> list[dict[str, str]]:
 
 
 def brought() -> set[str]:
-    """Returns the names of the packages that the dependencies and extras of the project bring, all in canonical form.
+    """Returns the names of the packages that the dependencies and extras of the project require, all in canonical form.
 
-    Packages that are not installed are left out, with what they would bring: those of other systems and of `gpu`.
+    Packages that are not installed are left out, with what they would require: those of other systems and of `gpu`.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [needed for extra, needed in project["optional-dependencies"].items() if extra not in FOR_DEVELOPERS]

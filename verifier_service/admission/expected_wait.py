@@ -93,7 +93,7 @@ class ExpectedWait:
             self._length = tokens if self._length is None else self._length + _WEIGHT * (tokens - self._length)
 
     def step(self, tokens: int, places: int) -> None:
-        """Records that a step ended and brought `tokens` tokens. places: how many requests run at once."""
+        """Records that a step ended and committed `tokens` tokens. places: how many requests run at once."""
         now = self._clock()
         full = self._ahead > places
         if full and self._stepped is not None:

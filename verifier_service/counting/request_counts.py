@@ -33,7 +33,7 @@ class RequestCounts:
         self.first_token = Histogram(SECONDS)
         """Seconds from a request's admission to its first token."""
         self.between_tokens = Histogram(STEP_SECONDS)
-        """Seconds from a request's tokens to its next ones, of which one step may bring several."""
+        """Seconds from a request's tokens to its next ones, of which one step may commit several."""
         self.latency = Histogram(SECONDS)
         """Seconds from the admission to the end of requests that finished."""
         self.prompt_lengths = Histogram(TOKENS)
@@ -49,7 +49,7 @@ class RequestCounts:
             raise
 
     def took(self, request: RunningRequest, tokens: int, now: float) -> None:
-        """Counts the tokens that a step brought a request. now: by time.perf_counter."""
+        """Counts the tokens that a step committed for a request. now: by time.perf_counter."""
         self.generation_tokens += tokens
         last = request.last_tokens_at
         if last is None:

@@ -19,7 +19,7 @@ class StepCounts:
         self.sequences = Histogram(SIZES)
         """Sequences that got tokens in each step."""
         self.draft_tokens = Histogram(SIZES)
-        """Draft tokens verified by each step that brought tokens, all sequences together."""
+        """Draft tokens verified by each step that committed tokens, all sequences together."""
         self.plain_seconds = 0.0
         """Estimated seconds that the same tokens would have taken without drafts."""
 

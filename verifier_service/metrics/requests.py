@@ -37,7 +37,7 @@ def request_families(counts: RequestCounts) -> Iterator[Metric]:
     )
     yield histogram(
         "inter_token_latency_seconds",
-        "Time between consecutive steps that brought a request tokens; one step may bring several.",
+        "Time between consecutive steps that committed tokens of a request; one step may commit several.",
         counts.between_tokens,
     )
     yield histogram(

@@ -21,7 +21,7 @@ class CallerDrafting:
     """A caller as a drafter, with the same account as a drafter of the pool.
 
     The processor time of its messages, useful or not, is set against the tokens that were accepted. While it is paused
-    its proposals are passed over; it still gets all verdicts, since they are the output. Used in the event loop only.
+    its proposals are ignored; it still gets all verdicts, since they are the output. Used in the event loop only.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CallerDrafting:
         self._paused = False
 
     def propose(self, proposal: Proposal) -> bool:
-        """Submits a proposal. Returns False for one that is passed over. Raises TooManyCommands."""
+        """Submits a proposal. Returns False for one that is ignored. Raises TooManyCommands."""
         if self.policy.paused:
             return False
         self._sink.propose(self.source, [SequenceProposal(self._sequence_id, 0, proposal)])
@@ -62,7 +62,7 @@ class CallerDrafting:
         raise error
 
     def stepped(self, result: StepResult, outcome: SequenceOutcome | None) -> None:
-        """Settles a step. outcome: that of the caller's request, if the step brought it tokens and it continues."""
+        """Settles a step. outcome: that of the caller's request, if it got tokens and continues."""
         self.policy.price(result.plain_seconds, result.node_tokens)
         merged = result.merged.get(self.source)
         if merged is not None:

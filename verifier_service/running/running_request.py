@@ -78,7 +78,7 @@ class RunningRequest:
         self._began: float | None = None
         """Time at which the first step began."""
         self.last_tokens_at: float | None = None
-        """Time at which a step last brought tokens; the request counts use it."""
+        """Time at which a step last committed tokens; the request counts use it."""
         self._first_token: float | None = None
         self._ended: float | None = None
         self._cached_tokens = 0

@@ -108,7 +108,7 @@ class BatchMirror(ProposalSink):
 
     def advance(self, request_id: str, length: int, tail: Sequence[int]) -> bool:
         """Updates a request by its last tokens, as `commit` does. Returns False, and changes nothing, if they do not
-        continue the known ones; `commit` can tell then.
+        continue the known ones; `commit` finds out then.
 
         length: number of tokens of prompt and output. tail: the last of them.
         """

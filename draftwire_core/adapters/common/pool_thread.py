@@ -1,4 +1,4 @@
-"""The thread that runs the drafter pool, its links and its service in an event loop, beside the host engine's."""
+"""The thread that runs the drafter pool, its links and its service in an event loop, next to the host engine's."""
 
 from __future__ import annotations
 

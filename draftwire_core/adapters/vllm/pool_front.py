@@ -74,7 +74,7 @@ class PoolFront:
             self.faults.note(error)
 
     def _prepare(self, pool: PoolThread, step: Any) -> None:
-        """Tells the mirror which requests end and begin with a step, so that drafters read prompts while vLLM does."""
+        """Reports requests that end and begin with a step to the mirror, so that drafters read prompts while vLLM does."""
         pool.mirror.end(step.finished_req_ids)
         for new in step.scheduled_new_reqs:
             # Runner V2 computes a request that comes back after a preemption as a new one, with its output so far.
@@ -108,7 +108,7 @@ class PoolFront:
         )
         pool.start()
         self._pool = pool
-        # vLLM does not tell a proposer that it ends, unless its worker is draftwire's: it drops it.
+        # vLLM does not notify a proposer that it ends, unless its worker is draftwire's: it drops it.
         weakref.finalize(self, pool.stop)
 
     @property

@@ -144,7 +144,7 @@ class RemoteSpeculator(PoolFront):
         return StepReport(self._states, batch, num_sampled, num_rejected, self._most + 2, features)
 
     def _propose(self, pool: PoolThread, batch: Any, report: StepReport, drafts: torch.Tensor | None) -> None:
-        """Tells the mirror what a step did, and writes draft tokens to `drafts`, if there is one."""
+        """Reports to the mirror what a step did, and writes draft tokens to `drafts`, if there is one."""
         request_ids: list[str] = list(batch.req_ids[: batch.num_reqs])
         mirror = pool.mirror
         mirror.keep(self._states.req_id_to_index)
@@ -158,7 +158,7 @@ class RemoteSpeculator(PoolFront):
         self._last = set(request_ids)
         for row, (request_id, each) in enumerate(zip(request_ids, reports, strict=True)):
             if not mirror.advance(request_id, each.length, each.tail):
-                # A new request of which the worker has not told, or one that came back with other tokens. The device
+                # A new request that the worker has not reported, or one that came back with other tokens. The device
                 # has nothing to do now, so that this copy of the whole text waits for nothing.
                 index = int(batch.idx_mapping_np[row])
                 tokens = self._states.all_token_ids.gpu[index, : each.length].cpu().numpy()

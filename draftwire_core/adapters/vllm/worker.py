@@ -1,6 +1,6 @@
-"""vLLM's worker for the current platform, extended to tell the adapter of each step before it runs.
+"""vLLM's worker for the current platform, extended to notify the adapter of each step before it runs.
 
-vLLM tells its workers which requests a step begins, ends and computes, but not its proposers. Under runner V1 the
+vLLM notifies its workers which requests a step begins, ends and computes, but not its proposers. Under runner V1 the
 adapter depends on it; under V2 it learns of the requests from the runner's state, too, but only after their first step.
 """
 

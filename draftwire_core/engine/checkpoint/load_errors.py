@@ -25,7 +25,7 @@ _TRACE = "Exception raised from"
 
 
 def reason_of(error: Exception) -> str:
-    """The message of an error as one line. Lack of memory is called that, whichever library has told it."""
+    """The message of an error as one line. Lack of memory is called that, whichever library has reported it."""
     line = " ".join(str(error).partition(_TRACE)[0].split())
     invalid = _INVALID.match(line)
     if lacks_memory(error):

@@ -1,4 +1,4 @@
-"""The tensors of small files beside a model, such as heads: safetensors, or torch's own format without any code."""
+"""The tensors of small files next to a model, such as heads: safetensors, or torch's own format without any code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_tensors(place: Path, safetensors: str, pickled: str) -> dict[str, torch
     path = place / pickled
     if not path.exists():
         raise ValueError(f"has neither {safetensors} nor {pickled}")
-    if not path.is_file():  # opening a pipe would wait for whoever writes to it
+    if not path.is_file():  # opening a pipe would wait for a writer
         raise ValueError(f"{pickled} is not a file")
     check_pointer(path)
     try:

@@ -39,7 +39,7 @@ def check_pointer(path: Path) -> None:
             return
         with path.open("rb") as file:
             begins = file.read(len(_POINTER))
-    except OSError:  # whoever reads it reports it
+    except OSError:  # its reader reports it
         return
     if begins == _POINTER:
         raise ValueError(f"{path.name} is a Git LFS pointer, not the file itself: run git lfs pull in its repository")

@@ -74,7 +74,7 @@ def weight_map(checkpoint: Checkpoint, index: str = INDEX) -> dict[str, str]:
         raise ModelLoadError(f"{what}: {index} names no tensors")
     strange = next((file for file in files.values() if Path(file).name != file), None)
     if strange is not None:
-        raise ModelLoadError(f"{what}: {index} names {strange}, which is not a file beside it")
+        raise ModelLoadError(f"{what}: {index} names {strange}, which is not a file next to it")
     return files
 
 
@@ -100,7 +100,7 @@ def weight_totals(checkpoint: Checkpoint) -> WeightTotals:
 def open_safetensors(path: Path) -> Any:
     """Opens a safetensors file and reads its header, within bounds. Raises ValueError, which names the file, and
     OSError."""
-    if not path.is_file():  # opening a pipe would wait for whoever writes to it
+    if not path.is_file():  # opening a pipe would wait for a writer
         raise ValueError(f"there is no {path.name}")
     check_pointer(path)
     size = path.stat().st_size

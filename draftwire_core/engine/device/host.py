@@ -14,7 +14,7 @@ _UNLIMITED = 1 << 60
 
 def free_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
     """Bytes that may still be taken: of the machine, and of every control group that the process is in. None if the
-    system does not tell. Files that the system keeps in memory, and can drop, count as free."""
+    system does not report it. Files that the system keeps in memory, and can drop, count as free."""
     free = _of_machine(proc)
     for limit, used in _of_groups(proc, cgroups):
         free = max(0, limit - used) if free is None else min(free, max(0, limit - used))

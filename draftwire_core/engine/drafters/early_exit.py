@@ -225,7 +225,7 @@ def weights_share(target: PackedModel, layers: int) -> float:
 
 
 def _try_out(view: PackedModel, layers: int) -> None:
-    """Runs a trial pass on a pool and a cache of its own, beside the engine's passes. Raises ModelLoadError."""
+    """Runs a trial pass on a pool and a cache of its own, next to the engine's passes. Raises ModelLoadError."""
     trial = copy.copy(view)
     trial.pool, trial.cache = SlotPool(1), view.cache.empty(1)
     builder = BatchBuilder()

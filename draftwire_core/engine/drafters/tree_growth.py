@@ -46,7 +46,7 @@ class TreeGrowth:
         """cost: cost of the draft model's steps; by default independent of the number of rows. width: most children of
         a node. depth: most nodes below the last committed token on one path; unlimited by default. credit_worth:
         divided by the credit, this is the least probability of being on the target's path with which a node gets
-        children, or is added beside its parent's first child; with 0 a chain always reaches its depth."""
+        children, or is added next to its parent's first child; with 0 a chain always reaches its depth."""
         self.cost = cost if cost is not None else StepCost([1], [1.0])
         self.width = width
         self._depth = depth
@@ -61,7 +61,7 @@ class TreeGrowth:
         """Returns the nodes that go through the model in the next step, most valuable first, each with its tree's
         index.
 
-        other_rows: rows that the step has anyway. max_rows: most rows beside them.
+        other_rows: rows that the step has anyway. max_rows: most rows next to them.
         """
         leaves = self.leaves(trees)
         count = self.worthwhile([worth for worth, _, _ in leaves], other_rows, max_rows)
@@ -76,7 +76,7 @@ class TreeGrowth:
     def worthwhile(self, worths: Sequence[float], other_rows: int, max_rows: int) -> int:
         """Returns how many of these nodes, most valuable first, give the step the most worth per second.
 
-        other_rows: rows that it has anyway. max_rows: most rows beside them.
+        other_rows: rows that it has anyway. max_rows: most rows next to them.
         """
         worth, best_rate, count = 0.0, 0.0, 0
         for size, value in enumerate(worths[:max_rows], start=1):

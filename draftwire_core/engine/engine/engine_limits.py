@@ -16,7 +16,7 @@ class EngineLimits:
     max_tree_nodes: int = 64
     """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
     plain_share: float = PLAIN_SHARE
-    """Share of its plain pace that each sequence keeps beside the drafts of others, from 0 (none) to 1."""
+    """Share of its plain pace that each sequence keeps next to the drafts of others, from 0 (none) to 1."""
     prefix_cache: bool = False
     """Whether sequences that begin with the same tokens share their KV slots, even if one ends before another
     begins."""

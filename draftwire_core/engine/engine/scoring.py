@@ -1,4 +1,4 @@
-"""Scoring: the target's likeliest tokens after each token of a given text, computed beside the running sequences.
+"""Scoring: the target's likeliest tokens after each token of a given text, computed next to the running sequences.
 
 Texts to score have the lowest priority. One text at a time uses rows and KV slots that are otherwise idle, and its
 slots are reclaimed when a sequence needs them.

@@ -20,7 +20,7 @@ from draftwire_core.engine.planning.step_clock import StepClock
 def states_to_host(outcomes: Sequence[SequenceOutcome]) -> None:
     """Copies the hidden states of a step's outcomes to the host, all in one go.
 
-    In the engine's thread, where nothing is queued on the device now. Whoever reads them in another thread would
+    In the engine's thread, where nothing is queued on the device now. A reader in another thread would
     otherwise wait there for the pass after this one.
     """
     held = [outcome for outcome in outcomes if outcome.hidden_state is not None]

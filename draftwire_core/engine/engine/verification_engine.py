@@ -122,7 +122,7 @@ class VerificationEngine:
         self._plan = None
 
     def add_score(self, spec: ScoreSpec) -> None:
-        """Queues a text to be scored beside the sequences. Raises ValueError as `Scoring.add` does."""
+        """Queues a text to be scored next to the sequences. Raises ValueError as `Scoring.add` does."""
         self._scoring.add(spec)
         self._plan = None
 

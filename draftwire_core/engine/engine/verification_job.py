@@ -51,7 +51,7 @@ class VerificationJob:
         self.sequence = sequence
         self.nodes = nodes
         self.probes = NO_PROBES
-        """Probes computed beside the nodes, in slots for this step only; they need a chain that completes the pending
+        """Probes computed next to the nodes, in slots for this step only; they need a chain that completes the pending
         tokens."""
         self.prober: str | None = None
         """The drafter that the probes belong to."""

@@ -1,6 +1,6 @@
 """The operations between the gemms of a Llama-style decoder layer, in compiled code (`csrc/layers/layer_ops.c`).
 
-Unless noted otherwise, tensors are contiguous, on a CPU, and share one dtype, bfloat16 or float32; beside weights of
+Unless noted otherwise, tensors are contiguous, on a CPU, and share one dtype, bfloat16 or float32; with weights of
 norms in bfloat16 all others may be float32. A row of a result depends only on that row of the inputs, to the bit.
 """
 

@@ -71,7 +71,7 @@ class KernelsError(Exception):
 
 
 class LibraryMismatchError(Exception):
-    """Raised for a compiled library that does not match the sources beside it; the message says how to rebuild it."""
+    """Raised for a compiled library that does not match the sources next to it; the message says how to rebuild it."""
 
 
 def is_built() -> bool:

@@ -134,7 +134,7 @@ class Recurrence(ctypes.Structure):
 
 
 class DeltaNet(ctypes.Structure):
-    """A gated delta net: its projections, and what is between them beside the recurrence."""
+    """A gated delta net: its projections, and what is between them besides the recurrence."""
 
     _fields_ = (
         *_fields(Linear, "project output"),

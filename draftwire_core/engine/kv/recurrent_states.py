@@ -1,9 +1,9 @@
 """The states of recurrent layers: which sequence has which, which prefixes keep one, and which tokens can be undone.
 
 A sequence has one state, which stands after its first `position` tokens. Of tokens after these that may be rolled back,
-and of accepted ones until the next pass, only the layers' inputs are stored, beside their KV slots. The next pass
+and of accepted ones until the next pass, only the layers' inputs are stored, next to their KV slots. The next pass
 computes the state of the accepted path from them. Rolling back therefore only frees them, together with the slots.
-The prefix cache keeps states at some of its tokens, each beside the token's slot.
+The prefix cache keeps states at some of its tokens, each next to the token's slot.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RecurrentStates:
         return len(self._kept)
 
     def empty(self, slots: int) -> RecurrentStates:
-        """States of the same layers beside another number of KV slots, none in use."""
+        """States of the same layers next to another number of KV slots, none in use."""
         return RecurrentStates(self.shapes, self.dtype, slots)
 
     def new_state(self) -> State:

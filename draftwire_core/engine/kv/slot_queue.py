@@ -153,7 +153,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
         self.admit()
 
     def admit(self) -> None:
-        """Admits waiting sequences, in order, while their tokens fit beside what the running ones still lack."""
+        """Admits waiting sequences, in order, while their tokens fit next to what the running ones still lack."""
         while self.waiting and (self._most_running is None or len(self.running) < self._most_running):
             key = self._next()
             holder = self.waiting[key]

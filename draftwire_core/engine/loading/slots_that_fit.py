@@ -27,7 +27,7 @@ _SPARE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """A model's needs of device memory beside the weights, in bytes."""
+    """A model's needs of device memory next to the weights, in bytes."""
 
     slot: int
     """A KV slot, in all layers."""
@@ -68,7 +68,7 @@ def size_cache(
     if slots < least:
         needed = least * needs.slot + needs.step + needs.graphs + _SPARE_BYTES
         lacking = (
-            f"{least} KV slots do not fit: with graphs and the largest step they take {needed / 2**30:.1f} GiB beside "
+            f"{least} KV slots do not fit: with graphs and the largest step they take {needed / 2**30:.1f} GiB next to "
             f"the weights; {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, and {utilization:.0%} may be in use "
             "(--gpu-memory-utilization)"
         )

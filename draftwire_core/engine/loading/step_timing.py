@@ -37,7 +37,7 @@ def measure_step_cost(
 ) -> StepCost:
     """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
 
-    reads_features: whether the model reads a feature beside each token.
+    reads_features: whether the model reads a feature next to each token.
 
     Times 1 to `most_rows` rows, in powers of two, after a context of 128 tokens (less if the KV cache is smaller), 16
     rows after a context of 1024 (cost per position seen), and 16 rows that each have their own context (cost per

@@ -1,6 +1,6 @@
 """Pages of mapped files, which count as a process's memory once they have been read, until it lets go of them.
 
-A checkpoint is mapped from disk and packed weight by weight. Without `let_go` all that was read would stay beside all
+A checkpoint is mapped from disk and packed weight by weight. Without `let_go` all that was read would stay next to all
 that was packed.
 """
 
@@ -23,7 +23,7 @@ _DONT_NEED = 4
 def let_go(tensor: torch.Tensor) -> None:
     """Takes the pages of a tensor that is a view of a mapped file out of this process's memory.
 
-    Whoever reads the tensor later gets them from the file again, in most cases from the system's cache. Does nothing to
+    A later read of the tensor gets them from the file again, in most cases from the system's cache. Does nothing to
     other tensors, to pages that others share with the tensor, or where any page of the tensor was written to.
     """
     if not sys.platform.startswith("linux") or tensor.device.type != "cpu" or not tensor.is_contiguous():

@@ -140,7 +140,7 @@ def _tried_sums(model: PackedModel) -> set[str]:
 
 
 def _probe(model: PackedModel) -> list[torch.Tensor]:
-    """Logits, on the host, of a prompt, of one row after a long context, and of a chain beside a row.
+    """Logits, on the host, of a prompt, of one row after a long context, and of a chain next to a row.
 
     Contexts repeat the prompt's keys, so that no long context has to be computed.
     """

@@ -102,7 +102,7 @@ class PackedBatch:
     taps: Sequence[Tap] = ()
     """What reads hidden states between the layers of this pass; see `model.taps`."""
     features: torch.Tensor | None = None
-    """A vector for each row, [rows, width], for models that read one beside the token."""
+    """A vector for each row, [rows, width], for models that read one next to the token."""
 
     def __len__(self) -> int:
         return int(self.host.shape[1])

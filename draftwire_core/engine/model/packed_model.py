@@ -88,7 +88,7 @@ class PackedModel(DescribedModel):
         """The checkpoint that the model was loaded from."""
         mixers = use_packed_mixers(model)
         self.recurrent_layers = len(mixers)
-        """Number of layers, or of mixers beside attention in a layer, with a recurrent state."""
+        """Number of layers, or of mixers besides attention in a layer, with a recurrent state."""
         group_size = query_group_size(self.config)
         if group_size is None and not mixers:
             raise UnsupportedModelError(

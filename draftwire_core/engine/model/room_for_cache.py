@@ -9,14 +9,14 @@ from draftwire_core.engine.model.packed_model import PackedModel
 SETTING = "--kv-slots"
 """The setting of a model that a service loads."""
 OF_TARGET = "the target's --kv-slots"
-"""That of a model beside a target, which has as many slots."""
+"""That of a model next to a target, which has as many slots."""
 
 
 def check_room(model: PackedModel, slot_bytes: int, setting: str = SETTING, *, has_types: bool = True) -> None:
     """Raises ModelMemoryError if a model's KV cache, not made yet, does not fit into the memory that is free.
 
     A cache is zeros, which take memory only as they are written: one that does not fit would end the process later, in
-    the middle of its work. GPUs tell by themselves.
+    the middle of its work. GPUs report it by themselves.
 
     slot_bytes: bytes of a slot in all layers. setting: the one that says how many slots there are. has_types: whether a
     setting chooses the type of keys and values.

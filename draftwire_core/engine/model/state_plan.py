@@ -176,7 +176,7 @@ class _Tree:
         self.depths: list[int] = []
         """Number of tokens from the state to each token, itself included."""
         self.levels = 0
-        """States to hold beside those of sequences, at most."""
+        """States to hold next to those of sequences, at most."""
         self._children: dict[int, list[int]] = {-1: []}
         self._known: dict[int, int] = {}
         self._row_slots = slots

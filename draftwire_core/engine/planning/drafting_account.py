@@ -15,7 +15,7 @@ MOST_RESERVE = 12.0
 """Maximum of earlier savings, in plain steps, that pay for further trials of a drafter that was worth its cost: most
 texts have stretches in which a good drafter guesses nothing."""
 _RESERVE_SHARE = 0.2
-"""Share of the time of a pause that the reserve pays for, beside the allowance."""
+"""Share of the time of a pause that the reserve pays for, besides the allowance."""
 _TRIAL = 8
 """Steps that the balance must cover before a paused drafter is tried again: a drafter needs some steps to learn a text,
 and its gain some more to show."""

@@ -73,7 +73,7 @@ class Planner:
     """Plans steps from the cost curve and each drafter's calibration and timing."""
 
     def __init__(self, cost: StepCost, max_rows: int, plain_share: float = PLAIN_SHARE):
-        """max_rows: most rows in a step. plain_share: share of its plain pace that each sequence keeps beside the
+        """max_rows: most rows in a step. plain_share: share of its plain pace that each sequence keeps next to the
         drafts of others, from 0 (none) to 1."""
         self.cost = cost
         self.plain_share = plain_share

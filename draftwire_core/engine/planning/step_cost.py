@@ -15,7 +15,7 @@ from draftwire_core.engine.planning.running_mean import RunningMean
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
 _DRIFT = 0.02
-"""Weight at which each other step moves the scale of plain steps to that of all: without plain steps nothing else tells
+"""Weight at which each other step moves the scale of plain steps to that of all: without plain steps nothing else shows
 that the machine has become slower."""
 _STRETCH = 3.0
 """How many times as long a step may become through the prompts computed in it."""

@@ -184,7 +184,7 @@ class _Trial:
     def calls_left_out(self, template: str, added: Iterable[str]) -> _Calls:
         """Returns how calls are spelled if the template leaves them out, or spells them in an unknown way.
 
-        Instructions that it renders with the tools tell the model how to call them. If there are none, the model gets
+        Instructions that it renders with the tools say to the model how to call them. If there are none, the model gets
         other instructions.
         """
         one = _tried(self._render, [_USER, _ONE], _TOOLS)

@@ -23,7 +23,7 @@ _DECODER = json.JSONDecoder()
 
 
 def find_spelling(plain: str, text: str, one: str, two: str, reasoning: tuple[str, str] | None) -> CallSpelling | None:
-    """Returns the spelling of calls; None if it is of no style that is known, or does not tell where calls end.
+    """Returns the spelling of calls; None if it is of no style that is known, or does not show where calls end.
 
     plain: a rendered conversation whose last turn is the assistant's message `text`. one, two: the same with one call
     and with two calls in its place. reasoning: the marks around reasoning, which may be there with nothing in it.

@@ -101,7 +101,7 @@ class DrafterRollout:
         return wanted - new_sequences
 
     def next_side(self) -> Side:
-        """Returns the side that gets the next sequence: the new one if that brings its part of all sequences given
+        """Returns the side that gets the next sequence: the new one if that raises its part of all sequences given
         since the share was set closer to the share."""
         total = self.old.given + self.new.given + 1
         nearer = abs((self.new.given + 1) / total - self.share) < abs(self.new.given / total - self.share)

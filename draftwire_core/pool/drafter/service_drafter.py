@@ -204,7 +204,7 @@ class ServiceDrafter(PooledDrafter):
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
 
     def _tell_pause(self) -> None:
-        """Tells the sink of a pause that has begun or ended."""
+        """Notifies the sink of a pause that has begun or ended."""
         if self.sequences and self.pause_policy.paused is not self._paused:
             self._paused = self.pause_policy.paused
             self._sink.pause(self.source, paused=self._paused)

@@ -1,4 +1,4 @@
-"""The life cycle of a process that serves no requests: a rank beside the one that serves."""
+"""The life cycle of a process that serves no requests: a rank next to the one that serves."""
 
 import logging
 import os

@@ -11,7 +11,7 @@ from draftwire._program.flag_parser import program_name
 from draftwire_core.runtime.process.settings import ServiceSettings, load_settings
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"
-"""Variable that torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
+"""Variable that torchrun sets for each process that it starts, in addition to RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
 
 
 class RankSettings(ServiceSettings):

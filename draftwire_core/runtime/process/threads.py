@@ -1,4 +1,4 @@
-"""Blocking work in threads beside the event loop, and the interpreter that all threads share."""
+"""Blocking work in threads next to the event loop, and the interpreter that all threads share."""
 
 import asyncio
 import sys

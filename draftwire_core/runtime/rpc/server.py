@@ -173,7 +173,7 @@ class _WhileLoading(grpc.GenericRpcHandler):
 
 
 async def _not_yet(_: Any, __: Any) -> None:
-    # The reason that tells a caller that nothing was begun here, and that another service may do it.
+    # The reason that says to a caller that nothing was begun here, and that another service may do it.
     raise ServiceError(
         grpc.StatusCode.UNAVAILABLE,
         ErrorReason.ERROR_REASON_SHUTTING_DOWN,

@@ -28,7 +28,7 @@ def check_training_installed() -> None:
 
 
 def device_of(asked: str, tell: Callable[[str], None]) -> str:
-    """Returns the device for ``--device`` and tells it. Needs torch.
+    """Returns the device for ``--device`` and prints it. Needs torch.
 
     Raises:
         ValueError: there is no such device.

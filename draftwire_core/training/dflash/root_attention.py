@@ -1,6 +1,6 @@
 """The first layer's initial attention, in which masks attend to the root of their block.
 
-All masks have the same embedding; attention alone tells them which token they follow. With copied weights that token is
+All masks have the same embedding; attention alone shows them which token they follow. With copied weights that token is
 one of hundreds of keys, and gets a small share of a row's attention. So half of the first layer's key heads begin with
 a direction that separates roots from masks and features, fitted by least squares to some texts. The keys of roots have
 it, and the queries of masks ask for it.

@@ -71,7 +71,7 @@ class HeadLearner:
 
     def write(self, directory: Path) -> None:
         """Writes the drafter, in the layout of speculators, with the data type of the checkpoint it was loaded from,
-        and with the target's tokenizer if there was one beside that."""
+        and with the target's tokenizer if there was one next to that."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         self._trainer.write(new)

@@ -1,7 +1,7 @@
 """Checks of calls' arguments against the whole schemas of their tools, after the fact.
 
-Of a tool that is not strict, the grammar leaves out what it cannot enforce. A violation loses no call: whoever runs the
-tool reads its arguments anyway. It is only said.
+Of a tool that is not strict, the grammar leaves out what it cannot enforce. A violation loses no call: the program that runs
+the tool reads its arguments anyway. It is only reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_WAITING = 32
 
 
 def tools_of(left_out: Collection[str]) -> set[str]:
-    """Returns the names of the tools that parts were left out of. left_out: as the verifier tells them."""
+    """Returns the names of the tools that parts were left out of. left_out: as the verifier reports them."""
     return {name for name, bracket, _ in (part.partition("(") for part in left_out) if bracket}
 
 

@@ -218,7 +218,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _inner(schema: Mapping[str, Any]) -> list[Any]:
-    """Returns the parts of a schema that tell its types; none if it tells them itself, or if they are not known."""
+    """Returns the parts of a schema that state its types; none if it states them itself, or if they are not known."""
     if "const" in schema or isinstance(schema.get("enum"), list) or isinstance(schema.get("type"), (str, list)):
         return []
     for union in _UNIONS:

@@ -16,7 +16,7 @@ export function showComparison(drafted, plain) {
     : element("p", { className: "different", textContent: `Different from token ${first ?? plain.token_ids.length} on.` });
   const [fast, slow] = [decodingSpeed(drafted), decodingSpeed(plain)];
   if (fast === null || slow === null) {
-    place.replaceChildren(verdict, element("p", { textContent: "Too short to tell speeds." }));
+    place.replaceChildren(verdict, element("p", { textContent: "Too short to measure speeds." }));
     return;
   }
   const told = element("p", { textContent: `${(fast / slow).toFixed(2)}× as fast, both measured after the prompt.` });

@@ -1,4 +1,4 @@
-// A table whose rows stay while what they tell changes, so that the focus stays where it is.
+// A table whose rows stay while what they show changes, so that the focus stays where it is.
 
 import { element, setText } from "./elements.js";
 import { markSource } from "./sources.js";

@@ -1,4 +1,4 @@
-"""Upkeep of a client's verifiers beside its calls: lookups of DNS names, and health checks of those that were lost.
+"""Upkeep of a client's verifiers next to its calls: lookups of DNS names, and health checks of those that were lost.
 
 A synchronous client does it in threads and gRPC's own callbacks, one for asyncio in tasks that its transport owns.
 """

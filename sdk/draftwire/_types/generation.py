@@ -113,7 +113,7 @@ class Generation:
     """The other results of a call with ``n`` above 1."""
     left_out: list[str] = field(default_factory=list)
     """Places of parts of a form of output that were not enforced, since no grammar can and the form leaves them to
-    whoever reads the output, as ``forecast(properties.city.pattern)``."""
+    the reader of the output, as ``forecast(properties.city.pattern)``."""
 
     @property
     def choices(self) -> list[Generation]:

@@ -34,7 +34,7 @@ class StepTimes:
     wait: float
     """Waiting for proposals in a verifier, for verdicts in a drafter."""
     event_loop: float
-    """CPU time of the event loop, which runs beside the thread, since the process began."""
+    """CPU time of the event loop, which runs next to the thread, since the process began."""
     draft: float = 0.0
     """Drafting by the drafters that run in a verifier."""
     rollback: float = 0.0

@@ -148,7 +148,7 @@ class DrafterPoolServiceServicer(object):
 
     def RegisterDrafter(self, request, context):
         """RegisterDrafter is called by a drafter that announces itself, and again as its heartbeat. A drafter whose
-        heartbeats stop is removed. One that was detached or swapped out stays out until it deregisters, its heartbeats
+        heartbeats stop is removed. One that was detached or swapped out remains so until it deregisters, its heartbeats
         stop, or it is attached by hand. A failed call is retried whatever its code, after a growing pause of at most 10
         seconds.
         """

@@ -60,7 +60,7 @@ def _memory(row: Row) -> str:
         return _NONE
     told = [f"weights {_megabytes(method.weights_bytes)}"] if method.weights_bytes else []
     told += [f"process {_megabytes(row.process_bytes)}"] if row.process_bytes is not None else []
-    return ", ".join(told) or "not told"
+    return ", ".join(told) or "not reported"
 
 
 def _training(row: Row) -> str:

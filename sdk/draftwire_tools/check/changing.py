@@ -94,7 +94,7 @@ class ChangingDrafters:
 
 @asynccontextmanager
 async def changing(client: AsyncClient, drafters: Sequence[Drafter]) -> AsyncIterator[ChangingDrafters]:
-    """Yields attached copies of the first two drafters; beside a single one, of a drafter that needs no model.
+    """Yields attached copies of the first two drafters; next to a single one, of a drafter that needs no model.
 
     Raises:
         DraftwireError: a drafter cannot be attached again, for example because only it can reach the verifier.

@@ -28,7 +28,7 @@ from draftwire_tools.check.speed import Speed, measure_speed
 
 _BATCH = 16
 _FIXED_CASES = 15
-"""Parts of the time beside the drafters and other verifiers: plain decoding, the cases of `_cases`, tests, speed."""
+"""Parts of the time besides the drafters and other verifiers: plain decoding, the cases of `_cases`, tests, speed."""
 _TEST_PARTS, _SPEED_PARTS = 4, 3
 """Parts of the time for the tests of distributions, and for the speed."""
 

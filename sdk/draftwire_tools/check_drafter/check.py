@@ -32,7 +32,7 @@ async def check(
     Args:
         address: its address.
         patience: how long to wait.
-        vocab_size: number of its token ids, if its hello does not tell it; 0 for unknown.
+        vocab_size: number of its token ids, if its hello does not say it; 0 for unknown.
         trials: the trials to run. The first one greets the drafter; without its answer the others are not run.
         progress: called with the name of each rule that is tried.
         security: of the connection, as for `Security`.

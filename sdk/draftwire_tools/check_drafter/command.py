@@ -23,7 +23,7 @@ _QUIET_SECONDS = 0.2
 def check_drafter(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the drafter service.")],
     vocab_size: Annotated[
-        int, typer.Option(min=0, help="Number of its token ids, if the drafter does not tell it; 0: unknown.")
+        int, typer.Option(min=0, help="Number of its token ids, if the drafter does not report it; 0: unknown.")
     ] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for an answer that the protocol demands.")

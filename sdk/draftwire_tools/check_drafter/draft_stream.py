@@ -43,7 +43,7 @@ class DraftStream:
         self._reading = asyncio.create_task(self._pump(), name="check-drafter-reader")
 
     async def write(self, message: drafter.DraftRequest) -> None:
-        """Sends a message. One for which the drafter has ended the stream is dropped: reading tells of the end."""
+        """Sends a message. One for which the drafter has ended the stream is dropped: reading reports the end."""
         try:
             await self._call.write(message)
         except (grpc.RpcError, asyncio.InvalidStateError):

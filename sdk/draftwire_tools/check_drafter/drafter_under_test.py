@@ -37,7 +37,7 @@ class DrafterUnderTest:
     def __init__(
         self, channel: grpc.aio.Channel, metadata: Metadata, findings: Findings, patience: Patience, vocab_size: int
     ) -> None:
-        """vocab_size: number of token ids, where the drafter's hello does not tell it; 0 for none that is known."""
+        """vocab_size: number of token ids, if the drafter's hello does not say it; 0 for none that is known."""
         self.channel = channel
         self.metadata = metadata
         self.findings = findings

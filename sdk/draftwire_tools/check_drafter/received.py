@@ -1,4 +1,4 @@
-"""What a stream has brought: checks every message of the drafter."""
+"""The messages of a stream: checks every message of the drafter."""
 
 from __future__ import annotations
 

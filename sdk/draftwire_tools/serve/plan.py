@@ -18,7 +18,7 @@ LOOKUP = "local:ngram"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's flags beside those of models and threads."""
+    """The command's flags besides those of models and threads."""
 
     device: Device
     chat_template: Path | None = None

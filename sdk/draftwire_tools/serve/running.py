@@ -38,7 +38,7 @@ _LISTEN_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 """Time that each process has to end, requests in flight included."""
 _SHARE_BESIDE_A_DRAFT = "0.8"
-"""Share of the GPU's memory for the target and its KV cache, if a draft model is to be loaded beside them."""
+"""Share of the GPU's memory for the target and its KV cache, if a draft model is to be loaded next to them."""
 
 
 class Serving:

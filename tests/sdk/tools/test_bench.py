@@ -238,7 +238,7 @@ def test_markdown_has_a_row_a_method(report: Report) -> None:
     assert (found["memory"], found["draft model"]) == ("process 470 MB", "yes")
     assert (found["lossless"], found["outputs"]) == ("yes", "1 equal")
     found = dict(zip(heading, local, strict=True))
-    assert (found["method"], found["drafting"], found["memory"]) == ("local:ngram/x", "?", "not told")
+    assert (found["method"], found["drafting"], found["memory"]) == ("local:ngram/x", "?", "not reported")
     assert found["outputs"] == "1 of 1 differ, 33% of tokens"
     assert dict(zip(heading, plain, strict=True))["lossless"] == "-"
 

@@ -77,13 +77,13 @@ class GgufFile:
     def open(cls, path: Path | str) -> GgufFile:
         """Opens a file, checks all of its header, and maps it into memory.
 
-        Reads no tensor. Whoever shortens the file while it is in use ends the process, as with any mapped file.
+        Reads no tensor. A program that shortens the file while it is in use ends the process, as with any mapped file.
         Raises ModelLoadError, which names the file and the tensor or the key of the metadata, for a file that is
         damaged, incomplete, or not supported.
         """
         path = Path(path)
         try:
-            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+            if not path.is_file():  # opening a pipe would wait for a writer
                 raise ModelLoadError(f"GGUF file {path}: there is no such file")
             check_pointer(path)
             with path.open("rb") as file:

@@ -11,7 +11,7 @@ from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weigh
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt"])
-_KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors tell
+_KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors show it
 _FLOAT8 = torch.float8_e4m3fn
 
 

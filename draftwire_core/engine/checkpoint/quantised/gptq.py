@@ -15,7 +15,7 @@ from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 _OFFSETS = {"gptq": 1, "gptq_v2": 0}
 """The number that is added to a stored zero point, by the name of the format; the sum wraps around."""
 _KNOWN = frozenset(["quant_method", "bits", "group_size", "checkpoint_format", "format", "desc_act", "lm_head"])
-_KNOWN |= {"modules_in_block_to_quantize", "modules_to_not_convert"}  # the tensors tell
+_KNOWN |= {"modules_in_block_to_quantize", "modules_to_not_convert"}  # the tensors show it
 # How the weights were quantised, and how other engines are to run them:
 _KNOWN |= {"sym", "static_groups", "true_sequential", "damp_percent", "damp_auto_increment", "mse", "act_group_aware"}
 _KNOWN |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "pad_token_id", "meta"}

@@ -20,7 +20,7 @@ from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 
 
 class BlockDraft(ReadingDraft):
-    """One sequence. Its slots are those of the committed tokens that have been read, each beside the feature of the
+    """One sequence. Its slots are those of the committed tokens that have been read, each next to the feature of the
     token before it."""
 
     def __init__(self, spec: DraftSpec):

@@ -13,7 +13,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 
 
 class Reading(NamedTuple):
-    """Committed tokens to read, each beside the feature of the token before it."""
+    """Committed tokens to read, each next to the feature of the token before it."""
 
     context: np.ndarray
     """Slots of what was read before, int64."""
@@ -63,7 +63,7 @@ class BlockNetwork(Protocol):
 
 
 def try_blocks(network: BlockNetwork, feature: torch.Tensor, setting: str) -> None:
-    """Reads two tokens and guesses a block behind them. feature: read beside each, [1, width]. setting: as for
+    """Reads two tokens and guesses a block behind them. feature: read next to each, [1, width]. setting: as for
     `try_out`, which has the errors, too."""
 
     def run(slots: np.ndarray) -> torch.Tensor:

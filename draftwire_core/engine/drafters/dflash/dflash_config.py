@@ -118,7 +118,7 @@ def _original(fields: dict[str, Any]) -> DflashConfig:
     own = object_of(fields, "dflash_config")
     check_known(own, {"target_layer_ids", "mask_token_id", "block_size"}, "dflash_config.")
     layers = decoder_layers(fields, "", own={"dflash_config", "block_size", "num_target_layers"}, kind="qwen3")
-    # Older checkpoints have the block's size beside the layers' fields.
+    # Older checkpoints have the block's size next to the layers' fields.
     method = {**own, "block_size": own.get("block_size") or fields.get("block_size")}
     after = layer_ids(own, "target_layer_ids", "dflash_config.")
     return _config(

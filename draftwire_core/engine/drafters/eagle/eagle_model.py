@@ -1,4 +1,4 @@
-"""EAGLE-3's network: a decoder whose first layer reads a feature of the target beside each token.
+"""EAGLE-3's network: a decoder whose first layer reads a feature of the target next to each token.
 
 Li et al., "EAGLE-3: Scaling up inference acceleration of large language models via training-time test",
 arXiv 2503.01840. The row of a token gets the feature of the token before it: the target's own, mapped to one vector, or
@@ -45,7 +45,7 @@ def feature_map(config: EagleConfig, states: int) -> FeatureMap:
 
 class _FirstLayer(nn.Module):
     """A decoder layer that reads features: they are its residual stream, and its attention sees the tokens' embeddings
-    beside them."""
+    next to them."""
 
     self_attn: nn.Module
     mlp: nn.Module

@@ -31,7 +31,7 @@ class ParallelEagleNetwork:
         self._target_ids = eagle.target_ids
         with torch.inference_mode():
             self._mask: torch.Tensor = eagle.mapping(eagle.model.mask_hidden[0])
-            """The feature that masks are read beside, [1, width]."""
+            """The feature that masks are read next to, [1, width]."""
         self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights)
         try_blocks(self, self._mask, setting)
 

@@ -91,7 +91,7 @@ def speculators_layers(
 def decoder_layers(
     fields: Mapping[str, Any], place: str, *, own: Collection[str] = (), kind: str = "llama"
 ) -> PretrainedConfig:
-    """Returns the decoder layers' configuration. own: further fields that may stand beside it. kind: model_type where
+    """Returns the decoder layers' configuration. own: further fields that may stand next to it. kind: model_type where
     there is none. Raises ValueError."""
     kind = fields.get("model_type", kind)
     make = _LAYER_CONFIGS.get(kind)

@@ -1,4 +1,4 @@
-"""A network that reads features, as its checkpoint has it: the tensors, and what the target has to lend."""
+"""A network that reads features, as its checkpoint has it: the tensors, and those it takes from the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks in checkpoints of their own that draft in the verifier: their options, and what the target lends them."""
+"""Networks in checkpoints of their own that draft in the verifier: their options, and the target's weights they use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def network_of(
     hub: bool,
     load: Callable[[Path, TargetShape, torch.dtype], DraftNetwork[ConfigT]],
 ) -> tuple[str, DraftNetwork[ConfigT]]:
-    """Returns the name and the network of a checkpoint, complete with what the target lends.
+    """Returns the name and the network of a checkpoint, complete with the target's weights that it shares.
 
     method: for errors. source: directory or hub id. hub: whether it may be a hub id. load: reads a directory. Raises
     ModelLoadError.

@@ -1,4 +1,4 @@
-"""Drafting from features: best-first growth of trees by a network that reads one beside each token."""
+"""Drafting from features: best-first growth of trees by a network that reads one next to each token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.tree.token_tree import Node
 
 READING = 32
-"""Committed tokens of a sequence from which reading them counts as catching up: a verdict brings fewer."""
+"""Committed tokens of a sequence from which reading them counts as catching up: a verdict has fewer."""
 
 
 class ReadingDraft(ModelDraft):

@@ -14,7 +14,7 @@ from draftwire_core.engine.model.room_for_cache import check_room
 
 
 def try_out(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor], rows: int, setting: str) -> None:
-    """Runs a network, first with few KV slots, which tell how large they are, and then with its own.
+    """Runs a network, first with few KV slots, which show how large they are, and then with its own.
 
     run: computes logits with the two slots that it is given, int64 [2]. rows: slots that it takes besides. setting: the
     one that says how many slots the network has. Raises ModelLoadError, and ModelMemoryError if its KV cache does not
@@ -40,7 +40,7 @@ def _run(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor]) -> None:
 
 
 def try_pass(model: PackedModel, setting: str) -> None:
-    """Runs a network that reads a feature beside each token, see `try_out`."""
+    """Runs a network that reads a feature next to each token, see `try_out`."""
 
     def run(slots: np.ndarray) -> torch.Tensor:
         builder = BatchBuilder()

@@ -55,7 +55,7 @@ class JacobiWindow:
     def learn(self, text: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
         """Moves each column on by the target's token after it. Returns the n-grams that columns and tokens form.
 
-        tokens: the target's token after each column; -1 for none, which initializes the column anew.
+        tokens: the target's token after each column; -1 for none, which initializes the column again.
         """
         ngrams: list[list[int]] = []
         for index, (column, token) in enumerate(zip(self._columns, tokens, strict=True)):

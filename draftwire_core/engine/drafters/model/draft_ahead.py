@@ -152,7 +152,7 @@ class DraftAhead:
         )
 
     def found(self, row: PlannedRow, children: Sequence[Node]) -> None:
-        """Tells which nodes a row's children have become, by rank."""
+        """Records which nodes a row's children have become, by rank."""
         for rank, child in enumerate(children):
             planned = row.children.get(rank)
             if planned is not None:

@@ -172,7 +172,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def grow(self, steps: int = STEPS_AHEAD) -> Growth:
         """Drafts one step, or on a GPU up to `steps` of them by one call.
 
-        Prompts are computed in chunks beside the other sequences' drafting.
+        Prompts are computed in chunks next to the other sequences' drafting.
 
         When KV slots run out, the fullest verifier's most recently opened sequences give up theirs, to be recomputed
         when there is room. Preempting those with the oldest verdict instead would be worse: verdicts come in turn, so

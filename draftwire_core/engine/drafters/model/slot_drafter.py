@@ -28,7 +28,7 @@ class SlotDraft(TreeDraft):
 
     def __init__(self, spec: DraftSpec, tokens: list[int]):
         super().__init__(spec)
-        self.spec = replace(spec, tokens=())  # a long text need not stay in memory beside what is read of it
+        self.spec = replace(spec, tokens=())  # a long text need not stay in memory next to what is read of it
         self.tokens = tokens
         self.slots = SlotList()
         self.state = SequenceState()
@@ -128,7 +128,7 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
 
 
 def check_room(spec: DraftSpec, tree: int, pool: SlotPool) -> None:
-    """Raises DrafterFullError for a sequence that, read as a whole, can never fit beside a tree of so many slots."""
+    """Raises DrafterFullError for a sequence that, read as a whole, can never fit next to a tree of so many slots."""
     needed = max(spec.max_length, len(spec.tokens)) + tree
     if needed > pool.capacity:
         raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {pool.capacity}")

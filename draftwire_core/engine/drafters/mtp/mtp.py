@@ -1,7 +1,7 @@
 """Multi-token prediction in the verifier: `local:mtp`.
 
 DeepSeek-AI, "DeepSeek-V3 technical report", arXiv 2412.19437, section 2.2: a decoder layer that reads the target's last
-hidden state beside the next token's embedding, and predicts the token after it. Here the first such layer drafts by
+hidden state next to the next token's embedding, and predicts the token after it. Here the first such layer drafts by
 itself: it reads its own hidden states from the second token on, as most published ones are used.
 """
 

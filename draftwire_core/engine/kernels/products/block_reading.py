@@ -44,7 +44,7 @@ def choose_block_reading(products: Sequence[CompiledProduct]) -> None:
     """Chooses the faster way of reading for some products of weights in blocks, by multiplying a row by them.
 
     That takes about 0.1 s. It changes nothing if these have less than 64 MiB of weights, or if this process has chosen:
-    a drafter that is loaded beside a running target would measure both.
+    a drafter that is loaded next to a running target would measure both.
     """
     if _chosen:
         return

@@ -86,7 +86,7 @@ class RecurrenceWeights(NamedTuple):
 
 @dataclass(slots=True)
 class LayerMemory:
-    """A layer's memory beside the batch: what is kept of tokens and of sequences between passes."""
+    """A layer's memory next to the batch: what is kept of tokens and of sequences between passes."""
 
     inputs: torch.Tensor
     """Inputs of the convolution, of tokens that may be rolled back: [tokens, channels], in the model's dtype."""

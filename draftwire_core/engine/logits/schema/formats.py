@@ -57,4 +57,4 @@ SAYING_NOTHING = frozenset(
         "integer",
     ]
 )
-"""Formats that tell how a value is shown or stored."""
+"""Formats that say how a value is shown or stored."""

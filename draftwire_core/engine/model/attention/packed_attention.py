@@ -1,7 +1,7 @@
 """Attention over KV slots for packed batches, behind transformers' attention interface.
 
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
-beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
+next to other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
 positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of
 positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_batch.py). Without them
 a GPU multiplies blocks as well, but its library chooses the order of a product's sums by the product's shape.

@@ -1,7 +1,7 @@
 """One set of rotary factors for the whole context, for models that have one for short and one for long sequences.
 
 LongRoPE (Ding et al. 2024, arXiv 2402.13753; Phi 3 and 4, MiniCPM 3) divides the frequencies by other factors once a
-sequence is longer than the original context, and transformers then computes all keys anew. Chosen per sequence, a
+sequence is longer than the original context, and transformers then computes all keys again. Chosen per sequence, a
 longer neighbour in the batch or a longer answer would change what a position sees. So one set is chosen at load, by
 the declared length of the context: the short factors up to the original context, the long ones beyond.
 """

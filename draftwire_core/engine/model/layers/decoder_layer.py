@@ -144,7 +144,7 @@ class CompiledLayer:
         """Moves the residual stream on by the layer's blocks, and writes keys and values. If the layer ends with one of
         the blocks, overwrites `hidden`, bfloat16 [1, rows, width], with its output.
 
-        beside: what the layer reads beside the residual stream, [1, rows, inputs]: features, or inputs that depend on
+        beside: what the layer reads next to the residual stream, [1, rows, inputs]: features, or inputs that depend on
         the tokens' ids; None if it reads neither.
         """
         keys, values = self._keys_and_values(under_way)

@@ -252,7 +252,7 @@ class FusedLayer(nn.Module):
         residual *= self._parts.factor
 
     def _add(self, residual: torch.Tensor, output: Any, norm: Norm | None) -> None:
-        # Some blocks return what their routers say beside the rows.
+        # Some blocks return what their routers say next to the rows.
         rows = (output[0] if isinstance(output, tuple) else output)[0].float().contiguous()
         residual += normed(rows, norm) * self._parts.multiplier
 

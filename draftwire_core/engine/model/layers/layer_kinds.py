@@ -108,7 +108,7 @@ def _experts_beside(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor] 
 
 
 def _shared_expert_beside(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The feed-forward block of Granite with experts: a dense block for all rows beside them."""
+    """The feed-forward block of Granite with experts: a dense block for all rows next to them."""
     if layer.shared_mlp is None:
         return None
 

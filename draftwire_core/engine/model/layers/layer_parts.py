@@ -41,7 +41,7 @@ class AttentionParts:
     gated: bool
     """Whether each head's query is followed by a gate of its results."""
     kv_parts: int
-    """What is projected beside queries: 2 for keys and values, 1 for keys that are the values, too, 0 for nothing."""
+    """What is projected next to queries: 2 for keys and values, 1 for keys that are the values, too, 0 for nothing."""
     kv_layer: int
     """The layer under which the keys and values that it sees are cached."""
 

@@ -5,7 +5,7 @@ then the collectives of its layers. When idle, rank 0 sends heartbeats, which al
 noticed with and without work, and no rank waits forever.
 
 On GPUs the collectives may be parts of CUDA graphs, which all ranks capture together and replay for the same passes.
-Nobody but NCCL sees those, so whoever waits for a pass watches the other ranks meanwhile (`await_device`).
+Nobody but NCCL sees those, so a waiter for a pass watches the other ranks meanwhile (`await_device`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POLL_SECONDS = 0.05
 _DEVICE_POLL_SECONDS = 2e-5
 """Time between two looks at a device, in which other threads run."""
 _MOST_TOLD = 240
-"""Bytes of a reason that ranks tell each other."""
+"""Bytes of a reason that ranks send each other."""
 
 
 class RankLostError(Exception):
@@ -145,7 +145,7 @@ class RankGroup:
     # What ranks find out together before rank 0 serves, each on its own device.
 
     def numbers(self, own: int) -> list[int]:
-        """Tells the other ranks a number; returns those of all in the order of ranks. Raises RankLostError."""
+        """Sends the other ranks a number; returns those of all in the order of ranks. Raises RankLostError."""
         told = [torch.empty(1, dtype=torch.int64) for _ in range(self.size)]
         with self.exchange():
             dist.all_gather(told, torch.tensor([own]))

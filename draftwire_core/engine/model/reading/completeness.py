@@ -79,7 +79,7 @@ def needs_no_place(name: str, config: PretrainedConfig) -> bool:
 
 @contextmanager
 def without_report() -> Iterator[None]:
-    """Silences transformers' list of tensors that are missing or left over, which `check_complete` tells."""
+    """Silences transformers' list of tensors that are missing or left over, which `check_complete` reports."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

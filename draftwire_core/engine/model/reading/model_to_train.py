@@ -23,7 +23,7 @@ def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedMode
             dtype=dtype,
             local_files_only=True,
             output_loading_info=True,
-            # So that it tells of them, and `check_complete` can name them.
+            # So that it reports them, and `check_complete` can name them.
             ignore_mismatched_sizes=True,
         )
     if quantisation_of(model.config) is None:

@@ -214,7 +214,7 @@ def _from_library(
             distributed_config=split,
             device_map={"": place} if straight else None,
             output_loading_info=True,
-            # So that it tells of them, and `check_complete` can name them.
+            # So that it reports them, and `check_complete` can name them.
             ignore_mismatched_sizes=True,
         )
     check_complete(checkpoint.name, config.get_text_config(decoder=True), told, in_part=in_part)

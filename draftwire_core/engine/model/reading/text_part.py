@@ -161,7 +161,7 @@ def _name_of(model: nn.Module, part: nn.Module) -> str:
 
 
 def _decoder(model: PreTrainedModel) -> nn.Module:
-    """The text decoder of a whole model. Raises ValueError if its class has none that it tells of."""
+    """The text decoder of a whole model. Raises ValueError if its class declares none."""
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     inside = {id(module) for module in model.modules()}
     if decoder is model or not {id(decoder), id(head)} <= inside:

@@ -37,7 +37,7 @@ class Mixer(ABC):
     recurrences: tuple[MixerRecurrence, ...]
     """In the order in which they run in a pass."""
     returns_pair: bool = False
-    """Whether transformers' module returns a second value beside its output."""
+    """Whether transformers' module returns a second value besides its output."""
 
     @abstractmethod
     def mix(self, hidden: torch.Tensor, advance: Advance) -> torch.Tensor:

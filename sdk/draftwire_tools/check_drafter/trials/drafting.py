@@ -78,7 +78,7 @@ async def smaller_credit(drafter: DrafterUnderTest) -> None:
             await side.settle()
             mirror = side.mirrors[1]
             guess = (mirror.best_path() or [mirror.tokens[-4]])[0]
-            # Nodes that survive may stay, so the tree begins anew.
+            # Nodes that survive may stay, so the tree begins again.
             await side.commit({1: [other(mirror.tokens, guess)]}, 2 if number < 3 else None)
         await side.settle()
         if not side.mirrors[1].proposals:

@@ -50,7 +50,7 @@ async def sent_again(drafter: DrafterUnderTest) -> None:
         await side.settle()
         no_error(side, "an error for an opening that was sent again")
         if len(side.confirmed) > 1:
-            raise Breach("SequenceOpened again: the sequence has begun anew")
+            raise Breach("SequenceOpened again: the sequence has begun again")
         await side.commit({1: side.mirrors[1].best_path()[:1] or drafter.prompt()[:1]})
         await side.settle()
         no_error(side, "an error for a verdict after it")

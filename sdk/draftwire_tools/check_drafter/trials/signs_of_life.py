@@ -1,4 +1,4 @@
-"""Signs of life, and what the drafter tells of itself."""
+"""Signs of life, and what the drafter reports of itself."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def after_a_failure(drafter: DrafterUnderTest) -> None:
 
 @VERDICTS.of("verdict.reopened")
 async def reopened_after_a_failure(drafter: DrafterUnderTest) -> None:
-    """The opening by which a verifier brings a drafter back in step."""
+    """The opening by which a verifier puts a drafter back in step."""
     prompt = drafter.prompt()
     async with drafter.drafting() as side:
         await send_verdict(side, 1, 1, len(prompt) + 3, prompt[:2])

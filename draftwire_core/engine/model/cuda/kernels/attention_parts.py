@@ -23,7 +23,7 @@ memory that all GPUs have."""
 def options_of(block_dim: int) -> dict[str, Any]:
     """Options of the kernel, by the elements of a head's block.
 
-    Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel.
+    Products and sums are not fused, since which ones would be is the compiler's choice in each kernel.
     """
     warps, stages = (4, 3) if block_dim <= _FEW else (8, 2)
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
