@@ -89,7 +89,7 @@ def complete_network(
     read_config: Callable[[int | None], ConfigT],
     load: Callable[[Path, TargetShape, torch.dtype], DraftNetwork[ConfigT]],
 ) -> DraftNetwork[ConfigT]:
-    """Reads a checkpoint, with what the target of the settings lends it.
+    """Reads a checkpoint, with what it takes from the target of the settings.
 
     read_config: reads its configuration, given the number of the target's tokens if it is known. load: reads its
     directory. Raises ModelLoadError.

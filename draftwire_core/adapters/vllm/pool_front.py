@@ -74,7 +74,7 @@ class PoolFront:
             self.faults.note(error)
 
     def _prepare(self, pool: PoolThread, step: Any) -> None:
-        """Reports requests that end and begin with a step to the mirror, so that drafters read prompts while vLLM does."""
+        """Reports requests that end and begin with a step to the mirror; drafters then read prompts while vLLM does."""
         pool.mirror.end(step.finished_req_ids)
         for new in step.scheduled_new_reqs:
             # Runner V2 computes a request that comes back after a preemption as a new one, with its output so far.

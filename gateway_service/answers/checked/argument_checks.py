@@ -1,7 +1,7 @@
 """Checks of calls' arguments against the whole schemas of their tools, after the fact.
 
-Of a tool that is not strict, the grammar leaves out what it cannot enforce. A violation loses no call: the program that runs
-the tool reads its arguments anyway. It is only reported.
+Of a tool that is not strict, the grammar leaves out what it cannot enforce. A violation loses no call, since the
+program that runs the tool reads its arguments anyway. It is only reported.
 """
 
 from __future__ import annotations
