@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from draftwire import Client, Generation, Speculation
+from draftwire import AsyncClient, Client, Speculation
+from draftwire_tools.check.comparison import Run, generate
+from draftwire_tools.check.output import Output
+from tests.harness.compared import Compared, speculating
 from tests.harness.pairwise import all_pairs, pairs_of, pairwise
 from tests.harness.services.service_process import ServiceProcess
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.waiting import sometimes
 
 pytestmark = pytest.mark.processes
 
 PROMPT = "def total(numbers):\n    result = 0\n    for number in numbers:\n"
-TOKENS = 40
+TOKENS, SEED = 40, 11
 SAMPLINGS: dict[str, dict[str, Any]] = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.8}}
 PERSON = {
     "type": "object",
@@ -92,73 +96,58 @@ EACH_FORM = [
 ]
 
 
-def told(result: Generation) -> dict[str, Any]:
-    """Returns the parts of a result that must not depend on drafters."""
-    return {
-        "token_ids": result.token_ids,
-        "text": result.text,
-        "finish_reason": result.finish_reason,
-        "stop": result.stop,
-        "stop_token_id": result.stop_token_id,
-        "token_texts": result.token_texts,
-        "text_offsets": result.text_offsets,
-        "logprobs": result.logprobs,
-        "prompt": result.prompt,
-    }
-
-
 def options(sampling: str, *features: str) -> dict[str, Any]:
-    asked = {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True, "logprobs": 1} | SAMPLINGS[sampling]
+    asked = {"ignore_eos": True, "logprobs": 1} | SAMPLINGS[sampling]
     for feature in filter(None, features):
         asked |= FEATURES[feature]
     return asked
 
 
-Plainly = Callable[..., dict[str, Any]]
-"""The type of `plainly(sampling, *features)`, a result without speculation."""
-Drafted = Callable[..., dict[str, Any]]
-"""The type of `drafted(how, sampling, *features)`, a result with drafts."""
+def name(sampling: str, *features: str) -> str:
+    return ", ".join(filter(None, (sampling, *features)))
+
+
+Drafted = Callable[..., None]
+"""The type of `drafted(how, sampling, *features)`, which compares a result with drafts with the plain one."""
 
 
 @pytest.fixture(scope="module")
-def plainly(verifier: ServiceProcess) -> Plainly:
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
-
-    def ask(sampling: str, *features: str) -> dict[str, Any]:
-        if (sampling, *features) not in known:
-            with Client(verifier.address, timeout=PATIENCE) as client:
-                off = Speculation(enabled=False)
-                known[sampling, *features] = told(
-                    client.generate(PROMPT, speculation=off, **options(sampling, *features))
-                )
-        return known[sampling, *features]
-
-    return ask
+def compared(verifier: ServiceProcess) -> Compared:
+    combined = [(sampling, *features, cache) for *features, _, sampling, cache in COMBINED]
+    alone = [(sampling, feature) for sampling in SAMPLINGS for feature in FEATURES]
+    asked = {name(*each): options(*each) for each in (*combined, *alone)}
+    return Compared(verifier.address, [PROMPT], asked, TOKENS, SEED)
 
 
 @pytest.fixture
-def drafted(client: Client, good_drafter: str, bad_drafter: str) -> Drafted:
-    def ask(how: str, sampling: str, *features: str) -> dict[str, Any]:
-        asked = options(sampling, *features)
+def drafted(client: Client, compared: Compared, good_drafter: str, bad_drafter: str) -> Drafted:
+    def compare(how: str, sampling: str, *features: str) -> None:
         client.drafters.attach(good_drafter, "good")
-        if how == "draft model":
-            return told(client.generate(PROMPT, **asked))
+        way = speculating()
         if how == "n-gram and draft model":
             client.drafters.attach("local:ngram")
-            return told(client.generate(PROMPT, speculation=Speculation(drafters=["local:ngram", "good"]), **asked))
-        client.drafters.attach(bad_drafter, "bad")
-        with client.stream(PROMPT, speculation=Speculation(drafter="good"), **asked) as stream:
-            for place, _ in enumerate(stream):
-                if place == 0:
-                    client.drafters.swap("good", "bad")
-        return told(stream.result)
+            way = speculating(Speculation(drafters=["local:ngram", "good"]))
+        elif how == "swap":
+            client.drafters.attach(bad_drafter, "bad")
+            way = swapped
+        compared(way, name(sampling, *features))
 
-    return ask
+    return compare
+
+
+def swapped(client: AsyncClient) -> Run:
+    """The good drafter gives way to the bad one after the first chunk."""
+    drafters = ["good", "bad"]
+
+    async def swap(tokens: int) -> None:
+        if drafters:
+            await client.drafters.swap(drafters.pop(0), drafters.pop(0))
+
+    return partial(generate, client, speculation=Speculation(drafter="good"), each=swap)
 
 
 @pytest.mark.parametrize(tuple(OPTIONS), COMBINED)
 def test_combined(
-    plainly: Plainly,
     drafted: Drafted,
     candidates: str,
     bias: str,
@@ -169,8 +158,7 @@ def test_combined(
     sampling: str,
     cache: str,
 ) -> None:
-    features = (candidates, bias, end, penalty, report, cache)
-    assert drafted(drafter, sampling, *features) == plainly(sampling, *features)
+    drafted(drafter, sampling, candidates, bias, end, penalty, report, cache)
 
 
 def test_each_pair_of_options_is_combined() -> None:
@@ -182,8 +170,8 @@ def test_each_pair_of_options_is_combined() -> None:
 
 
 @pytest.mark.parametrize(("form", "sampling", "how"), EACH_FORM)
-def test_a_form(plainly: Plainly, drafted: Drafted, form: str, sampling: str, how: str) -> None:
-    assert drafted(how, sampling, form) == plainly(sampling, form)
+def test_a_form(drafted: Drafted, form: str, sampling: str, how: str) -> None:
+    drafted(how, sampling, form)
 
 
 @pytest.mark.slow
@@ -191,14 +179,15 @@ def test_a_form(plainly: Plainly, drafted: Drafted, form: str, sampling: str, ho
 class TestMatrix:
     @pytest.mark.parametrize("how", OPTIONS["drafter"])
     @pytest.mark.parametrize("feature", FEATURES)
-    def test_a_feature(self, plainly: Plainly, drafted: Drafted, feature: str, sampling: str, how: str) -> None:
-        assert drafted(how, sampling, feature) == plainly(sampling, feature)
+    def test_a_feature(self, drafted: Drafted, feature: str, sampling: str, how: str) -> None:
+        drafted(how, sampling, feature)
 
-    def test_each_feature_makes_a_difference(self, plainly: Plainly, sampling: str) -> None:
+    def test_each_feature_makes_a_difference(self, compared: Compared, sampling: str) -> None:
         """Without differences, the matrix would show little."""
-        without = plainly(sampling, "no prefix cache")
+        found = {feature: compared.plain(name(sampling, feature)) for feature in FEATURES}
+        without = found["no prefix cache"]
         unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
-        same = {feature for feature in FEATURES if plainly(sampling, feature) == without}
+        same = {feature for feature in FEATURES if found[feature] == without}
         assert same <= unfelt | {"top_k", "top_p", "min_p", "typical_p"}, "filters may keep what comes anyway"
 
 
@@ -208,14 +197,14 @@ class TestMatrix:
 def test_speculation_goes_on_beside(client: Client, feature: str) -> None:
     """Drafters do not know most of these options; their drafts are accepted all the same."""
     client.drafters.attach("local:ngram")
-    asked = options("greedy", feature) | {"max_tokens": 64}
+    asked = options("greedy", feature) | {"max_tokens": 64, "seed": SEED}
     sometimes(lambda: client.generate(PROMPT * 4, **asked).speculation.accepted_tokens, "drafts are accepted")
 
 
 def test_choices_are_what_each_seed_gives(client: Client, good_drafter: str) -> None:
     client.drafters.attach(good_drafter, "good")
-    asked = options("sampled", "logprobs")
-    result = client.generate(PROMPT, n=3, **asked)
-    alone = [client.generate(PROMPT, **asked | {"seed": 11 + number}) for number in range(3)]
-    assert [told(choice) for choice in result.choices] == [told(each) for each in alone]
-    assert told(replace(result)) == told(alone[0])
+    asked = options("sampled", "logprobs") | {"max_tokens": TOKENS}
+    result = client.generate(PROMPT, n=3, seed=SEED, **asked)
+    alone = [client.generate(PROMPT, seed=SEED + number, **asked) for number in range(3)]
+    choices = [replace(choice, further=[]) for choice in result.choices]
+    assert list(map(Output.of, choices)) == list(map(Output.of, alone))

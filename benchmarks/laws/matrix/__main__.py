@@ -19,10 +19,10 @@ import asyncio
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.held_out import held_out_prompts
@@ -31,15 +31,18 @@ from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.sections import with_section
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
-from benchmarks.laws.matrix.cell import Cell
-from benchmarks.laws.matrix.endpoints import Endpoint, Outcome
-from benchmarks.laws.matrix.page import section
-from benchmarks.laws.matrix.request_options import OPTIONS
-from draftwire import Speculation
+from benchmarks.laws.matrix.endpoints import Endpoint
+from benchmarks.laws.matrix.page import Cell, section
+from benchmarks.laws.matrix.request_options import OPTIONS, TOKENS, ask
+from draftwire import Speculation, SpeculationStats
+from draftwire_tools.check.comparison import Comparison
+from draftwire_tools.check.drafters import PLAIN
+from draftwire_tools.check.output import Output
+from draftwire_tools.check.prompts import CheckPrompt
+from draftwire_tools.check.request import CheckRequest, check_requests
 from tests.harness.checkout import MODELS
 from tests.harness.models.chat_templates import THINKING, target_with_template
 
-PLAIN = Speculation(enabled=False)
 ALWAYS = Speculation(planning="always")
 LOCAL = {
     "draft model in the verifier": f"local:draft?model={MODELS / 'draft'}",
@@ -50,6 +53,8 @@ LOCAL = {
 }
 PREDICTED = "predicted output"
 WAYS = ("alone", "batch", "resumed")
+BATCH = 8
+"""Requests at once, of any options."""
 
 
 def main() -> int:
@@ -61,7 +66,7 @@ def main() -> int:
     figures: dict[str, object] = {
         "requests": sum(cell.requests for cell in cells),
         "differing": differing,
-        "cells": [cell.as_dict() for cell in cells],
+        "cells": [asdict(cell) for cell in cells],
     }
     written = section(cells, machine())
     print_report("matrix", figures, options)
@@ -113,52 +118,38 @@ async def _run(options: argparse.Namespace, directory: Path, services: Services)
         broken = Endpoint.at(proxy.address, await asyncio.to_thread(lambda: gateways[1].url), proxy.cut)
         for endpoint in (direct, broken):
             held.push_async_callback(endpoint.close)
-        prompts = held_out_prompts(options.prompts)
-        plain = {row: await _measured(direct, row, prompts, [PLAIN] * len(prompts)) for row in rows}
+        prompts = [CheckPrompt("held out", text) for text in held_out_prompts(options.prompts)]
+        comparison = Comparison(check_requests(prompts, TOKENS, 0, {row: OPTIONS[row] for row in rows}))
+        await comparison.run_plain(partial(ask, direct, PLAIN))
         cells: list[Cell] = []
         for name in chosen:
             address = drafters[name]
             if address:
                 await direct.client.drafters.attach(address, "it")
-            for row in rows:
-                cells += await _compare(row, name, prompts, plain[row], direct, broken)
-                print(cells[-3].line, file=sys.stderr, flush=True)
+            cells += await _compare(name, comparison, direct, broken)
             if address:
                 await direct.client.drafters.detach("it")
         return cells
 
 
-async def _measured(
-    where: Endpoint, row: str, prompts: Sequence[str], speculations: Sequence[Speculation]
-) -> tuple[list[Outcome], float]:
-    """Runs a row's requests one after another; returns what came of them and the seconds."""
-    began = time.perf_counter()
-    asked = enumerate(zip(prompts, speculations, strict=True))
-    found = [await OPTIONS[row](where, prompt, seed, speculation) for seed, (prompt, speculation) in asked]
-    return found, time.perf_counter() - began
+async def _compare(drafter: str, comparison: Comparison, direct: Endpoint, broken: Endpoint) -> list[Cell]:
+    """Runs all requests with a drafter in all ways; returns the cells of a row together."""
 
+    async def drafted(where: Endpoint, request: CheckRequest) -> tuple[Output, SpeculationStats]:
+        predicted = drafter == PREDICTED
+        return await ask(where, _predicting(comparison.plain(request).text) if predicted else ALWAYS, request)
 
-async def _compare(
-    row: str,
-    drafter: str,
-    prompts: Sequence[str],
-    plain: tuple[list[Outcome], float],
-    direct: Endpoint,
-    broken: Endpoint,
-) -> list[Cell]:
-    """Runs a row's requests in all ways."""
-    expected, seconds = plain
-    drafting = [_predicting(each.text) if drafter == PREDICTED else ALWAYS for each in expected]
-    alone, taken = await _measured(direct, row, prompts, drafting)
-    batch = await asyncio.gather(
-        *(OPTIONS[row](direct, prompt, seed, drafting[seed]) for seed, prompt in enumerate(prompts))
-    )
-    cut, _ = await _measured(broken, row, prompts, drafting)
-    found: Mapping[str, Sequence[Outcome]] = dict(zip(WAYS, (alone, batch, cut), strict=True))
-    return [
-        Cell.of(row, drafter, way, expected, outcomes, seconds / taken if way == "alone" else None)
-        for way, outcomes in found.items()
-    ]
+    cells = []
+    for way, where, batch in zip(WAYS, (direct, direct, broken), (1, BATCH, 1), strict=True):
+        case = await comparison.compare(f"{drafter}, {way}", partial(drafted, where), batch=batch)
+        for row, found in case.results.items():
+            speed = comparison.plainly.of(row).seconds / found.seconds if way == WAYS[0] else None
+            cells.append(Cell.of(drafter, way, found, speed))
+            print(cells[-1].line, file=sys.stderr, flush=True)
+        for each in case.differences:
+            print(f"{each.case}, {each.request['sampling']}: {each.what}: {each.plain} / {each.other}", file=sys.stderr)
+    order = list(OPTIONS)
+    return sorted(cells, key=lambda cell: order.index(cell.option))
 
 
 def _predicting(text: str) -> Speculation:

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 
-from draftwire import AsyncClient, AsyncGenerationStream, Generation, RetryPolicy, Speculation
+from draftwire import AsyncClient, AsyncGenerationStream, Generation, RetryPolicy, Speculation, SpeculationStats
+from draftwire._types.speculation import NO_SPECULATION
+from draftwire_tools.check.output import Output
 
 _CUT_AFTER = 6
 """Tokens, or pieces of an answer, after which the line is cut."""
 _SECONDS = 120.0
-
-
-@dataclass
-class Outcome:
-    """The result of one request."""
-
-    output: Any
-    """The part that must not depend on drafters."""
-    tokens: int
-    steps: int
-    """Steps of the target that committed tokens."""
-    resumes: int = 0
-    text: str = ""
-    """The text that was written, from which a prediction can be made."""
 
 
 @dataclass
@@ -61,7 +49,7 @@ class Endpoint:
                     cut = None
         return stream.result
 
-    async def chat(self, body: dict[str, Any], speculation: Speculation) -> Outcome:
+    async def chat(self, body: dict[str, Any], speculation: Speculation) -> tuple[Output, SpeculationStats]:
         """Runs a chat completion of the gateway to its end; its message is the output."""
         told = {
             "enabled": speculation.enabled,
@@ -91,10 +79,11 @@ class Endpoint:
                 if cut is not None and pieces >= _CUT_AFTER:
                     cut()
                     cut = None
-        tokens = int(usage["completion_tokens"])
         written = [message["reasoning_content"], message["content"]]
         written += [call["arguments"] for call in message["calls"].values()]
-        return Outcome(message, tokens, tokens - int(stats.get("accepted_tokens", 0)), text="".join(written))
+        output = Output((), (), "".join(written), str(message["finish_reason"]), (), (("message", message),))
+        tokens, accepted = int(usage["completion_tokens"]), int(stats.get("accepted_tokens", 0))
+        return output, replace(NO_SPECULATION, tokens=tokens, steps=tokens - accepted, accepted_tokens=accepted)
 
 
 def _add(message: dict[str, Any], choice: dict[str, Any]) -> None:

@@ -1,12 +1,51 @@
-"""The matrix as a section of a document."""
+"""The cells of the matrix, and the section of a document that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.laws.matrix.cell import Cell
+from draftwire_tools.check.case import CaseResult
 
 _CONDITIONS = ("processor", "cores", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Requests with one option and one drafter, run in one way, compared with plain decoding."""
+
+    option: str
+    drafter: str
+    way: str
+    requests: int
+    differing: int
+    tokens_per_step: float
+    """Tokens that a step of the target commits; 1 without drafters."""
+    speed: float | None
+    """Speed relative to plain decoding in the same run; None where requests run at once or are cut."""
+    resumes: int
+
+    @classmethod
+    def of(cls, drafter: str, way: str, found: CaseResult, speed: float | None) -> Cell:
+        """Returns the cell of what was found for an option."""
+        return cls(
+            found.sampling,
+            drafter,
+            way,
+            found.compared,
+            found.compared - found.equal,
+            round(found.tokens / found.steps, 2) if found.steps else 0.0,
+            None if speed is None else round(speed, 2),
+            found.resumes,
+        )
+
+    @property
+    def line(self) -> str:
+        """The cell in a line."""
+        return (
+            f"{self.option:26} {self.drafter:28} {self.differing} of {self.requests} differ, "
+            f"{self.tokens_per_step:.2f} tokens a step"
+        )
 
 
 def section(cells: Sequence[Cell], about: Mapping[str, object]) -> str:

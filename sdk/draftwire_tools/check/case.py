@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwire._types.speculation import SpeculationStats
-from draftwire_tools.check.output import Difference
+from draftwire_tools.check.output import Difference, Output
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One request that was run."""
+
+    output: Output | None
+    """Its output; None if it failed."""
+    stats: SpeculationStats
+    """Its speculation."""
+    seconds: float
+    """Its time at the caller."""
 
 
 @dataclass(slots=True)
@@ -27,19 +39,38 @@ class CaseResult:
     """Draft tokens that were verified."""
     accepted_tokens: int = 0
     """Draft tokens that were accepted."""
+    tokens: int = 0
+    """Tokens of the outputs."""
+    steps: int = 0
+    """Steps of the target that committed them."""
+    cached: int = 0
+    """Outputs that began from the prefix cache."""
+    resumes: int = 0
+    """Times that a request was interrupted and resumed."""
+    seconds: float = 0.0
+    """Sum of the requests' times."""
     differences: list[Difference] = field(default_factory=list)
     """The first difference of each output that differs."""
 
-    def add(self, difference: Difference | None, stats: SpeculationStats | None = None) -> None:
-        """Counts an output and its speculation."""
+    def add(self, ran: Ran, difference: Difference | None) -> None:
+        """Counts an output that was compared."""
+        self.count(ran)
         self.compared += 1
         if difference is None:
             self.equal += 1
         else:
             self.differences.append(difference)
-        if stats is not None:
-            self.draft_tokens += stats.draft_tokens
-            self.accepted_tokens += stats.accepted_tokens
+
+    def count(self, ran: Ran) -> None:
+        """Counts what a request took, without comparing its output."""
+        self.draft_tokens += ran.stats.draft_tokens
+        self.accepted_tokens += ran.stats.accepted_tokens
+        self.tokens += ran.stats.tokens
+        self.steps += ran.stats.steps
+        self.seconds += ran.seconds
+        if ran.output is not None:
+            self.cached += ran.output.cached
+            self.resumes += ran.output.resumes
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a JSON value, without the differences themselves."""
@@ -60,6 +91,8 @@ class Case:
     """Its name."""
     results: dict[str, CaseResult] = field(default_factory=dict)
     """Its results by sampling."""
+    batch: int = 1
+    """Requests at once."""
     events: str = ""
     """What happened meanwhile, such as a number of swaps."""
     not_run: str = ""
@@ -72,22 +105,26 @@ class Case:
     @property
     def compared(self) -> int:
         """Outputs compared."""
-        return sum(each.compared for each in self.results.values())
+        return self.sum("compared")
 
     @property
     def equal(self) -> int:
         """Outputs equal to the plain ones."""
-        return sum(each.equal for each in self.results.values())
+        return self.sum("equal")
 
     @property
     def draft_tokens(self) -> int:
         """Draft tokens verified."""
-        return sum(each.draft_tokens for each in self.results.values())
+        return self.sum("draft_tokens")
 
     @property
     def accepted_tokens(self) -> int:
         """Draft tokens accepted."""
-        return sum(each.accepted_tokens for each in self.results.values())
+        return self.sum("accepted_tokens")
+
+    def sum(self, name: str) -> int:
+        """Returns the sum of a number of the results."""
+        return sum(getattr(each, name) for each in self.results.values())
 
     @property
     def differences(self) -> list[Difference]:

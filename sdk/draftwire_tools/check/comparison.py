@@ -1,55 +1,76 @@
-"""The comparison of every case with plain decoding, request by request."""
+"""The comparison of every case with plain decoding, request by request, within the time of a check."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from draftwire._async.client import AsyncClient
 from draftwire._messages.requests import Request
 from draftwire._types.speculation import NO_SPECULATION, Speculation, SpeculationStats
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
-from draftwire_tools.check.case import Budget, Case
+from draftwire_tools.check.case import Budget, Case, Ran
 from draftwire_tools.check.output import Difference, Output, difference
 from draftwire_tools.check.request import CheckRequest
 
 Run = Callable[[CheckRequest], Awaitable[tuple[Output, SpeculationStats]]]
 """Runs a request in the way of a case."""
+Around = Callable[[Sequence[CheckRequest]], AbstractAsyncContextManager[Run]]
+"""Prepares what a group of requests needs, and cleans up after it; its `Run` runs each of them."""
+Outputs = Mapping[tuple[str, int], Output]
+"""Outputs by the requests' keys."""
 
 
 class Comparison:
     """The plain outputs, and the cases compared with them so far."""
 
-    def __init__(self, requests: Sequence[CheckRequest], budget: Budget, progress: Callable[[str], None]) -> None:
-        """budget: the time for plain decoding and all cases. progress: called with the name of a case that begins."""
+    def __init__(
+        self,
+        requests: Sequence[CheckRequest],
+        budget: Budget | None = None,
+        progress: Callable[[str], object] = lambda name: None,
+        wanted: Sequence[str] = ("",),
+    ) -> None:
+        """budget: the time for plain decoding and all cases; None for any. progress: called with the name of a case
+        that begins. wanted: beginnings of the names of the cases to run."""
         self.cases: list[Case] = []
-        self.token_seconds = 0.0
-        """Seconds per token of plain decoding."""
+        self.plainly = Case("plain decoding")
+        """What plain decoding took, by sampling."""
         self._requests = requests
-        self._budget = budget
+        self._budget = budget or Budget(float("inf"), 1)
         self._progress = progress
+        self._wanted = tuple(wanted)
         self._plain: dict[tuple[str, int], Output] = {}
         self._own: dict[str, dict[tuple[str, int], Output]] = {}
         """Plain outputs of verifiers with other numerics than the first one, by their numerics."""
 
-    async def run_plain(self, run: Run) -> None:
-        """Gets the plain outputs, one request at a time. When the time is over the rest of the requests is left out,
-        but every sampling has at least one.
+    async def run_plain(self, run: Run, only: Callable[[CheckRequest], bool] = lambda request: True) -> None:
+        """Gets the plain outputs that are not known yet, one request at a time. When the time is over the rest of the
+        requests is left out, but every sampling has at least one. only: the requests to run.
 
         Raises:
             DraftwireError, Failure: a request failed.
         """
-        self._progress("plain decoding")
-        over, tokens, began = self._budget.begin(), 0, time.perf_counter()
-        for request in self._requests:
+        self._progress(self.plainly.name)
+        over = self._budget.begin()
+        for request in filter(only, self._requests):
+            if request.key in self._plain:
+                continue
             if request.number and over():
                 break
+            began = time.perf_counter()
             output, stats = await run(request)
             self._plain[request.key] = output
-            tokens += stats.tokens
-        self.token_seconds = (time.perf_counter() - began) / max(1, tokens)
+            self.plainly.of(request.sampling).count(Ran(output, stats, time.perf_counter() - began))
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds per token of plain decoding."""
+        results = self.plainly.results.values()
+        return sum(each.seconds for each in results) / max(1, sum(each.tokens for each in results))
 
     def plain(self, request: CheckRequest) -> Output:
         """Returns the plain output of a request."""
@@ -65,9 +86,11 @@ class Comparison:
         """Whether the time of the whole check is over."""
         return self._budget.remaining == 0
 
-    async def own_plain(
-        self, numerics: str, run: Run, only: Callable[[CheckRequest], bool]
-    ) -> dict[tuple[str, int], Output]:
+    def wants(self, name: str) -> bool:
+        """Whether a case of this name is to be run."""
+        return name.startswith(self._wanted)
+
+    async def own_plain(self, numerics: str, run: Run, only: Callable[[CheckRequest], bool]) -> Outputs:
         """Returns the plain outputs of a verifier with other numerics, which the first such verifier gives."""
         if numerics not in self._own:
             self._progress("plain decoding with other numerics")
@@ -82,62 +105,103 @@ class Comparison:
     async def compare(
         self,
         name: str,
-        run: Run,
+        run: Run | None = None,
         *,
+        around: Around | None = None,
         batch: int = 1,
         only: Callable[[CheckRequest], bool] = lambda request: True,
-        plain: Mapping[tuple[str, int], Output] | None = None,
+        plain: Outputs | None = None,
     ) -> Case:
         """Runs the requests in the way of a case, ``batch`` at a time, and compares the outputs with the plain ones.
 
-        A request that fails is a difference as well. When the case's time is over, the rest is left out. only: the
-        requests of the case. plain: the outputs to compare with, if they are not those of the first verifier.
+        A request that fails is a difference as well. When the case's time is over, the rest is left out.
+
+        Args:
+            name: the name of the case.
+            run: runs a request; the next one starts as soon as one ends.
+            around: instead of run: requests run in groups of ``batch``, each within a block of its own.
+            batch: requests at once.
+            only: the requests of the case.
+            plain: the outputs to compare with, if they are not those of the first verifier.
         """
+        case = Case(name, batch=batch)
+        if not self.wants(name):
+            return case
         self._progress(name)
-        plain = self._plain if plain is None else plain
-        over, case = self._budget.begin(), Case(name)
-        requests = [request for request in self._requests if request.key in plain and only(request)]
         self.cases.append(case)
-        for first in range(0, len(requests), batch):
-            if first and over():
-                case.not_run = f"{len(requests) - first} of {len(requests)} requests left out: its time was over"
-                break
-            group = requests[first : first + batch]
-            results = await asyncio.gather(
-                *(self._compare(name, request, run, plain[request.key]) for request in group)
-            )
-            for request, (found, stats) in zip(group, results, strict=True):
-                case.of(request.sampling).add(found, stats)
+        plain = self._plain if plain is None else plain
+        over = self._budget.begin()
+        requests = [request for request in self._requests if request.key in plain and only(request)]
+        found: dict[int, tuple[Ran, Difference | None]] = {}
+        left = iter(range(len(requests)))
+
+        async def compare_one(place: int, run: Run) -> None:
+            request = requests[place]
+            found[place] = await self._compare(name, request, run, plain[request.key])
+
+        async def compare_next(run: Run) -> None:
+            for place in left:
+                if place >= batch and over():
+                    return
+                await compare_one(place, run)
+
+        if run is not None:
+            await asyncio.gather(*(compare_next(run) for _ in range(batch)))
+        if around is not None:
+            for first in range(0, len(requests), batch):
+                if first and over():
+                    break
+                group = range(first, min(first + batch, len(requests)))
+                async with around([requests[place] for place in group]) as prepared:
+                    await asyncio.gather(*(compare_one(place, prepared) for place in group))
+        for place in sorted(found):
+            case.of(requests[place].sampling).add(*found[place])
+        if len(found) < len(requests):
+            case.not_run = f"{len(requests) - len(found)} of {len(requests)} requests left out: its time was over"
         return case
 
     def leave_out(self, name: str, why: str) -> None:
         """Notes a case that cannot be run."""
-        self._budget.begin()
-        self.cases.append(Case(name, not_run=why))
+        if self.wants(name):
+            self._budget.begin()
+            self.cases.append(Case(name, not_run=why))
 
     async def _compare(
         self, name: str, request: CheckRequest, run: Run, plain: Output
-    ) -> tuple[Difference | None, SpeculationStats]:
+    ) -> tuple[Ran, Difference | None]:
+        began = time.perf_counter()
         try:
             output, stats = await run(request)
         except (DraftwireError, Failure) as error:
             failed = Difference(name, "error", 0, f"{len(plain.token_ids)} tokens", str(error), request.to_json())
-            return failed, NO_SPECULATION
+            return Ran(None, NO_SPECULATION, time.perf_counter() - began), failed
+        ran = Ran(output, stats, time.perf_counter() - began)
         if output.resumed_at:
             plain = plain.after(output.resumed_at, output.text)
-        return difference(name, request, plain, output), stats
+        return ran, difference(name, request, plain, output)
 
 
 async def generate(
-    client: AsyncClient, request: CheckRequest, *, speculation: Speculation, prefix_cache: bool = True
+    client: AsyncClient,
+    request: CheckRequest,
+    *,
+    speculation: Speculation,
+    prefix_cache: bool = True,
+    each: Callable[[int], Awaitable[None]] | None = None,
 ) -> tuple[Output, SpeculationStats]:
-    """Runs a request to completion.
+    """Runs a request to completion. each: called with the number of tokens of each chunk.
 
     Raises:
         DraftwireError: it failed.
     """
     options = request.options(speculation, prefix_cache=prefix_cache)
-    result = await client.generate(request.prompt.text, **options)
+    if each is None:
+        result = await client.generate(request.prompt.text, **options)
+    else:
+        async with client.stream(request.prompt.text, **options) as stream:
+            async for chunk in stream:
+                await each(len(chunk.token_ids))
+        result = stream.result
     return Output.of(result), result.speculation
 
 

@@ -15,10 +15,9 @@ from draftwire._types.speculation import Speculation, SpeculationStats
 from draftwire.errors import DraftwireError
 from draftwire_tools.bench.machine import machine
 from draftwire_tools.check.case import Budget
-from draftwire_tools.check.changing import changing
 from draftwire_tools.check.comparison import Comparison, Run, generate, resume
 from draftwire_tools.check.distribution import DistributionTest, run_distribution_tests
-from draftwire_tools.check.drafters import NOBODY, PLAIN, drafters, drafting
+from draftwire_tools.check.drafters import EVERY, NOBODY, PLAIN, changing, drafters, drafting
 from draftwire_tools.check.other_verifiers import Variant, compare_variants, variants
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.prompts import CheckPrompt, speed_prompts
@@ -26,9 +25,10 @@ from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.request import CheckRequest, check_requests
 from draftwire_tools.check.speed import Speed, measure_speed
 
-_BATCH = 16
+BATCH = 16
+"""Requests at once."""
 _FIXED_CASES = 15
-"""Parts of the time besides the drafters and other verifiers: plain decoding, the cases of `_cases`, tests, speed."""
+"""Parts of the time besides the drafters and other verifiers: plain decoding, `compare_ways`, tests, speed."""
 _TEST_PARTS, _SPEED_PARTS = 4, 3
 """Parts of the time for the tests of distributions, and for the speed."""
 
@@ -73,8 +73,8 @@ class NativeCheck:
             parts = _FIXED_CASES + len(found) + 2 * len(further)  # verifiers take time to start
             budget = Budget(60 * self.minutes, parts)
             comparison = Comparison(requests, budget, progress)
-            await comparison.run_plain(lambda request: generate(client, request, speculation=PLAIN, prefix_cache=False))
-            await self._cases(client, comparison, found)
+            await comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False))
+            await compare_ways(client, comparison, found)
             progress("distributions")
             tests = await self._distributions(client, prompts[0], found, budget.begin(_TEST_PARTS))
             progress("speed")
@@ -90,38 +90,6 @@ class NativeCheck:
                 _notes(info, comparison, further),
                 [self.command],
             )
-
-    async def _cases(self, client: AsyncClient, comparison: Comparison, found: Sequence[Drafter]) -> None:
-        def drafted(speculation: Speculation, *, prefix_cache: bool = True) -> Run:
-            return partial(generate, client, speculation=speculation, prefix_cache=prefix_cache)
-
-        names = [drafter.name for drafter in found]
-        together = drafting(names)
-        compare = comparison.compare
-        await compare("plain decoding again", drafted(PLAIN, prefix_cache=False))
-        await compare("a repeated prompt (prefix cache)", drafted(PLAIN))
-        await compare("speculation without a drafter", drafted(NOBODY))
-        for name in names:
-            await compare(f"{name} always drafts", drafted(drafting([name])))
-        if len(names) > 1:
-            await compare("all drafters together", drafted(together))
-        await compare("all drafters, as the planner decides", drafted(drafting(names, "auto")))
-        await compare(f"{_BATCH} requests at once", drafted(together), batch=_BATCH)
-        await compare("resumed in the middle", partial(self._resumed, client, comparison, together))
-        try:
-            async with changing(client, found) as pool:
-                case = await compare("drafters swapped after every 5 tokens", pool.swapping)
-                case.events, pool.events = f"{pool.events} swaps moved a running request", 0
-                case = await compare("drafters detached and attached after every 5 tokens", pool.leaving)
-                case.events = f"{pool.events} detachments"
-        except DraftwireError as error:
-            comparison.leave_out("drafters that change", f"a drafter cannot be attached a second time: {error}")
-
-    async def _resumed(
-        self, client: AsyncClient, comparison: Comparison, speculation: Speculation, request: CheckRequest
-    ) -> tuple[Output, SpeculationStats]:
-        plain = comparison.plain(request).token_ids
-        return await resume(client, request, speculation, plain[: len(plain) // 2])
 
     async def _distributions(
         self, client: AsyncClient, prompt: CheckPrompt, found: Sequence[Drafter], over: Callable[[], bool]
@@ -174,6 +142,44 @@ class NativeCheck:
             f"seeds from {self.seed}",
             "seeds per test of distributions": str(self.seeds),
         }
+
+
+async def compare_ways(client: AsyncClient, comparison: Comparison, found: Sequence[Drafter]) -> None:
+    """Compares all ways to run requests at one verifier with these drafters."""
+
+    def drafted(speculation: Speculation, *, prefix_cache: bool = True) -> Run:
+        return partial(generate, client, speculation=speculation, prefix_cache=prefix_cache)
+
+    names = [drafter.name for drafter in found]
+    together = drafting(names)
+    compare = comparison.compare
+    await compare("plain decoding again", drafted(PLAIN, prefix_cache=False))
+    case = await compare("a repeated prompt (prefix cache)", drafted(PLAIN))
+    case.events = f"{case.sum('cached')} found in the cache"
+    await compare("speculation without a drafter", drafted(NOBODY))
+    for name in names:
+        await compare(f"{name} always drafts", drafted(drafting([name])))
+    if len(names) > 1:
+        await compare("all drafters together", drafted(together))
+    await compare("all drafters, as the planner decides", drafted(drafting(names, "auto")))
+    await compare(f"{BATCH} requests at once", drafted(together), batch=BATCH)
+
+    async def resumed(request: CheckRequest) -> tuple[Output, SpeculationStats]:
+        plain = comparison.plain(request).token_ids
+        return await resume(client, request, together, plain[: len(plain) // 2])
+
+    await compare("resumed in the middle", resumed)
+    swapped, left = (f"drafters {change} after every {EVERY} tokens" for change in ("swapped", "detached and attached"))
+    if not (comparison.wants(swapped) or comparison.wants(left)):
+        return
+    try:
+        async with changing(client, [drafter.address for drafter in found[:2]]) as pool:
+            case = await compare(swapped, pool.swapping)
+            case.events, pool.events = f"{pool.events} swaps moved a running request", 0
+            case = await compare(left, pool.leaving)
+            case.events = f"{pool.events} detachments"
+    except DraftwireError as error:
+        comparison.leave_out("drafters that change", f"a drafter cannot be attached a second time: {error}")
 
 
 def _notes(info: VerifierInfo, comparison: Comparison, further: Sequence[Variant]) -> list[str]:

@@ -92,6 +92,8 @@ async def compare_variants(
         return most is None or lengths[request.prompt.text] <= most
 
     for variant in wanted:
+        if not comparison.wants(variant.name):
+            continue
         if comparison.over:
             comparison.leave_out(variant.name, "the time was over")
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from draftwire._types.generation import Generation
@@ -11,6 +11,8 @@ from draftwire_tools.check.request import CheckRequest
 
 _CONTEXT = 16
 """Tokens of a continuation that are shown."""
+_SHOWN = 60
+"""Characters of other values that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +22,30 @@ class Output:
     token_ids: tuple[int, ...]
     """Its tokens."""
     token_texts: tuple[str, ...]
-    """The text of each token, for display."""
+    """The text of each token on its own."""
     text: str
     """Its text."""
     finish_reason: str
     """Why it ended."""
     logprobs: tuple[tuple[tuple[int, float], ...], ...]
     """For each token its log-probability and those of the likeliest tokens, if requested."""
+    more: tuple[tuple[str, Any], ...] = ()
+    """Further values with their names, such as what ended it or a prompt's log-probabilities."""
     resumed_at: int = 0
     """Number of tokens before it, which its caller had already."""
+    cached: bool = field(default=False, compare=False)
+    """Whether it began from the prefix cache."""
+    resumes: int = field(default=0, compare=False)
+    """Times that it was interrupted and resumed."""
 
     @classmethod
     def of(cls, generation: Generation, *, resumed_at: int = 0) -> Output:
         """Returns the output of a generation, which may be the rest of a resumed one."""
+        more: list[tuple[str, Any]] = [("end", (generation.stop, generation.stop_token_id))]
+        if not resumed_at:
+            more += [("text offsets", tuple(generation.text_offsets)), ("prompt", generation.prompt)]
+        if generation.further:
+            more.append(("further results", [cls.of(each) for each in generation.further]))
         return cls(
             tuple(generation.token_ids),
             tuple(generation.token_texts),
@@ -42,14 +55,21 @@ class Output:
                 tuple((entry.token_id, entry.logprob) for entry in (each.token, *each.top))
                 for each in generation.logprobs
             ),
+            tuple(more),
             resumed_at,
+            generation.usage.cached_tokens > 0,
+            generation.resumes,
         )
 
     def after(self, tokens: int, text: str) -> Output:
         """Returns the rest of the output after so many tokens, whose text is ``text`` if that ends the whole one."""
-        rest = text if self.text.endswith(text) else self.text
-        return Output(
-            self.token_ids[tokens:], self.token_texts[tokens:], rest, self.finish_reason, self.logprobs[tokens:]
+        return replace(
+            self,
+            token_ids=self.token_ids[tokens:],
+            token_texts=self.token_texts[tokens:],
+            text=text if self.text.endswith(text) else self.text,
+            logprobs=self.logprobs[tokens:],
+            more=tuple((name, value) for name, value in self.more if name == "end"),
         )
 
 
@@ -60,7 +80,7 @@ class Difference:
     case: str
     """The case whose output differs."""
     what: str
-    """The first thing that differs: token ids, log-probabilities, text or finish reason."""
+    """The first thing that differs: token ids, log-probabilities, token texts, text, finish reason, or a further value."""
     position: int
     """The first differing position: index of a token, or of a character for text."""
     plain: str
@@ -78,10 +98,7 @@ class Difference:
 def difference(case: str, request: CheckRequest, plain: Output, other: Output) -> Difference | None:
     """Returns the first difference between two outputs of a request; None if they are equal."""
     found = _first(plain, other)
-    if found is None:
-        return None
-    what, position, ours, theirs = found
-    return Difference(case, what, position, ours, theirs, request.to_json())
+    return None if found is None else Difference(case, *found, request.to_json())
 
 
 def _first(plain: Output, other: Output) -> tuple[str, int, str, str] | None:
@@ -91,11 +108,21 @@ def _first(plain: Output, other: Output) -> tuple[str, int, str, str] | None:
     if plain.logprobs != other.logprobs:
         at = first_differing(plain.logprobs, other.logprobs)
         return "log-probabilities", at, repr(plain.logprobs[at : at + 1]), repr(other.logprobs[at : at + 1])
+    if plain.token_texts != other.token_texts:
+        at = first_differing(plain.token_texts, other.token_texts)
+        return "token texts", at, repr(plain.token_texts[at : at + 1]), repr(other.token_texts[at : at + 1])
     if plain.text != other.text:
         at = first_differing(plain.text, other.text)
-        return "text", at, repr(plain.text[at : at + 60]), repr(other.text[at : at + 60])
+        return "text", at, repr(plain.text[at : at + _SHOWN]), repr(other.text[at : at + _SHOWN])
+    end = len(plain.token_ids)
     if plain.finish_reason != other.finish_reason:
-        return "finish reason", len(plain.token_ids), plain.finish_reason, other.finish_reason
+        return "finish reason", end, plain.finish_reason, other.finish_reason
+    if plain.more != other.more:
+        ours, theirs = dict(plain.more), dict(other.more)
+        what = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        one, two = repr(ours.get(what)), repr(theirs.get(what))
+        at = max(0, first_differing(one, two) - _SHOWN)
+        return what, end, one[at : at + 2 * _SHOWN], two[at : at + 2 * _SHOWN]
     return None
 
 

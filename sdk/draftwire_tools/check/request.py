@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ SAMPLINGS: dict[str, GenerateOptions] = {
     },
     "log-probabilities": {"temperature": 0.7, "logprobs": 5},
 }
-"""The samplings by name; each request of a case runs under all of them."""
+"""The samplings of a check by name; each request of a case runs under all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class CheckRequest:
     """Its seed."""
     max_tokens: int
     """Most tokens of its output."""
+    asked: Mapping[str, Any]
+    """Its other options, those of the sampling."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -50,7 +52,7 @@ class CheckRequest:
     def options(self, speculation: Speculation, **more: Any) -> GenerateOptions:
         """Returns the options of the request with these of speculation, and further ones."""
         options: dict[str, Any] = {
-            **SAMPLINGS[self.sampling],
+            **self.asked,
             "max_tokens": self.max_tokens,
             "seed": self.seed,
             **more,
@@ -60,14 +62,19 @@ class CheckRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what is needed to repeat the request, as a JSON value."""
-        options = {**SAMPLINGS[self.sampling], "max_tokens": self.max_tokens, "seed": self.seed}
+        options = {**self.asked, "max_tokens": self.max_tokens, "seed": self.seed}
         return {"prompt": self.prompt.text, "kind": self.prompt.kind, "sampling": self.sampling, "options": options}
 
 
-def check_requests(prompts: Sequence[CheckPrompt], max_tokens: int, seed: int) -> list[CheckRequest]:
+def check_requests(
+    prompts: Sequence[CheckPrompt],
+    max_tokens: int,
+    seed: int,
+    samplings: Mapping[str, Mapping[str, Any]] = SAMPLINGS,
+) -> list[CheckRequest]:
     """Returns a request for each prompt and sampling; all samplings of a prompt follow each other."""
     return [
-        CheckRequest(number, prompt, sampling, seed + number, max_tokens)
+        CheckRequest(number, prompt, sampling, seed + number, max_tokens, asked)
         for number, prompt in enumerate(prompts)
-        for sampling in SAMPLINGS
+        for sampling, asked in samplings.items()
     ]

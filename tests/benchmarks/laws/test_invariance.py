@@ -1,14 +1,18 @@
-"""The cases of the invariance check with real services: that their events happen, and what is compared."""
+"""The cases that the invariance check adds to `draftwire check`, with real services: that their events happen."""
+
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from benchmarks.harness.services import Services
-from benchmarks.laws.case_requests import Requests
-from benchmarks.laws.drafter_runners import Drafting
-from benchmarks.laws.invariance import long_prompts
-from benchmarks.laws.verifier_runners import FailingOver, FromCache, Preempting
+from benchmarks.laws.invariance import check_prompts, lines
 from draftwire import AsyncClient
+from draftwire_tools.check.comparison import Comparison, generate
+from draftwire_tools.check.drafters import PLAIN, drafting
+from draftwire_tools.check.request import SAMPLINGS, check_requests
 from tests.harness.checkout import MODELS
+from tests.harness.kills import KilledDrafters, KilledVerifiers
 
 pytestmark = pytest.mark.slow
 
@@ -17,43 +21,49 @@ TARGET, DRAFT = MODELS / "hybrid-target", MODELS / "hybrid-draft"
 
 
 @pytest.fixture(scope="module")
-def services() -> Services:
+def services() -> Iterator[Services]:
     with Services() as running:
         yield running
 
 
-async def requests_with(client: AsyncClient, prompts: list[str], batch: int, tokens: int, cached: bool) -> Requests:
-    return Requests(client, prompts, "T=0.8", tokens, batch, cached)
+def comparison(texts: list[str], tokens: int) -> Comparison:
+    return Comparison(check_requests(check_prompts(texts), tokens, 0, {"T=0.8": SAMPLINGS["T=0.8"]}))
 
 
-async def reference(client: AsyncClient, prompts: list[str], tokens: int) -> Requests:
-    requests = await requests_with(client, prompts, 1, tokens, False)
-    await Drafting(client, None)(requests)
-    return requests
-
-
-async def test_preemption_prefix_cache_and_fail_over(services: Services) -> None:
+async def test_preemption_kills_and_prefix_cache(services: Services) -> None:
     drafter = services.forked_drafter(DRAFT).address
     verifier = services.forked_verifier(TARGET)
     tight = services.forked_verifier(TARGET, "--kv-slots", "256")
-    async with AsyncClient(verifier.address) as client, AsyncClient(tight.address, timeout=300.0) as narrow:
-        expected = await reference(client, PROMPTS, 120)
+    async with AsyncClient(verifier.address, timeout=300.0) as client, AsyncClient(tight.address) as narrow:
+        await narrow.drafters.attach(drafter, "draft")
+        plain = partial(generate, client, speculation=PLAIN, prefix_cache=False)
+        short = comparison(PROMPTS, 120)
+        await short.run_plain(plain)
 
-        preempted = await requests_with(client, PROMPTS, 12, 120, True)
-        await Preempting(narrow, drafter)(preempted)
-        assert preempted.events > 0
-        assert preempted.outputs() == expected.outputs()
+        def fits(request: object) -> bool:
+            return request in short.requests[: len(PROMPTS)]
 
-        failed = await requests_with(client, PROMPTS, 12, 120, True)
-        await FailingOver(lambda: services.forked_verifier(TARGET), drafter)(failed)
-        assert failed.events == 1
-        assert failed.outputs() == expected.outputs()
+        tightly = partial(generate, narrow, speculation=drafting(["draft"]))
+        await short.compare("preemption", tightly, batch=12, only=fits)
+        assert (await narrow.model_info()).engine.preemptions > 0
 
-        long = long_prompts(["\n".join(PROMPTS[first:] + PROMPTS[:first]) for first in range(6)])
-        assert len(long) == 2
-        plain = await reference(client, long, 20)
-        assert not any(each.usage.cached_tokens for each in plain.generations.values())
-        cached = await requests_with(client, long, 2, 20, True)
-        await FromCache(client, drafter)(cached)
-        assert cached.events == 2
-        assert cached.outputs() == plain.outputs()
+        drafters = KilledDrafters(client, partial(services.forked_drafter, DRAFT))
+        await short.compare("a drafter killed", around=drafters.around, batch=12, only=fits)
+        assert drafters.kills == 1
+
+        verifiers = KilledVerifiers(partial(services.forked_verifier, TARGET), drafter)
+        failed = await short.compare("a verifier killed", around=verifiers.around, batch=12, only=fits)
+        assert failed.sum("resumes") > 0
+        verifiers.stop()
+
+        long = comparison(["\n".join(PROMPTS[first:] + PROMPTS[:first]) for first in range(3)], 20)
+        await long.run_plain(plain)
+        assert not long.plainly.sum("cached")
+        again = partial(generate, client, speculation=PLAIN)
+        await long.compare("read once", again)
+        cached = await long.compare("read before", again)
+        assert cached.sum("cached") > 0
+
+    for case in (*short.cases, *long.cases):
+        assert case.compared and case.differences == [], case.name
+    assert {line["differing"] for line in lines(short.cases)} == {0}

@@ -10,17 +10,15 @@ import pytest
 from benchmarks.harness.results import results
 from benchmarks.harness.sections import with_section
 from benchmarks.laws.matrix.__main__ import LOCAL, PREDICTED, WAYS
-from benchmarks.laws.matrix.cell import Cell
-from benchmarks.laws.matrix.endpoints import Outcome
-from benchmarks.laws.matrix.page import section
+from benchmarks.laws.matrix.page import Cell, section
 from benchmarks.laws.matrix.request_options import OPTIONS
+from draftwire_tools.check.case import CaseResult
 from tests.harness.checkout import ROOT
 
 
 def test_what_differs_is_told() -> None:
-    plain = [Outcome(("text", [1, 2]), 2, 2), Outcome(("more", [3]), 1, 1)]
-    wrong = [plain[0], Outcome(("more", [4]), 1, 1)]
-    cells = [Cell.of("greedy", "n-gram", way, plain, wrong, 1.0) for way in WAYS]
+    found = CaseResult("n-gram", "greedy", compared=2, equal=1, tokens=3, steps=3)
+    cells = [Cell.of("n-gram", way, found, 1.0) for way in WAYS]
     assert [cell.differing for cell in cells] == [1, 1, 1]
     assert "| greedy | **3 of 6 differ** |" in section(cells, {"processor": "any"})
 

@@ -6,23 +6,23 @@ import re
 import pytest
 
 from draftwire._types.speculation import SpeculationStats
-from draftwire_tools.check.case import Case
+from draftwire_tools.check.case import Case, Ran
 from draftwire_tools.check.distribution import DistributionTest
 from draftwire_tools.check.output import Difference
 from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.report.page import page
 from draftwire_tools.check.report.tables import print_summary
 
-STATS = SpeculationStats(3, 8, 10, 5, 0, [])
+RAN = Ran(None, SpeculationStats(3, 8, 10, 5, 0, []), 1.0)
 REQUEST = {"prompt": "<b>&", "kind": "code", "sampling": "greedy", "options": {"seed": 3}}
 TEST = DistributionTest("all drafters, T=1", 800, 100, 12.5, 10, 0.25, 1e-7, 0)
 
 
 def certificate(*, differs: bool = False, p_value: float = 0.25) -> Certificate:
     case, left_out = Case("all drafters together", events="3 swaps"), Case("preemption", not_run="the time was over")
-    case.of("greedy").add(None, STATS)
+    case.of("greedy").add(RAN, None)
     if differs:
-        case.of("greedy").add(Difference(case.name, "token ids", 4, "[1] 'a'", "[2] '<i>'", REQUEST), STATS)
+        case.of("greedy").add(RAN, Difference(case.name, "token ids", 4, "[1] 'a'", "[2] '<i>'", REQUEST))
     test = DistributionTest("all drafters, T=1", 800, 100, 12.5, 10, p_value, 1e-7, 0)
     return Certificate(
         "target at host:1", {"cores": "2"}, [case, left_out], [test], None, ["a note"], ["draftwire check"]

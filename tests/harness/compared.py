@@ -1,0 +1,71 @@
+"""Outputs of a verifier compared with its plain ones, which are asked for once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from draftwire import AsyncClient, Speculation
+from draftwire_tools.check.case import Case
+from draftwire_tools.check.comparison import Around, Comparison, Run, generate
+from draftwire_tools.check.drafters import PLAIN
+from draftwire_tools.check.output import Output
+from draftwire_tools.check.prompts import CheckPrompt
+from draftwire_tools.check.request import CheckRequest, check_requests
+from tests.harness.waiting import PATIENCE
+
+Way = Callable[[AsyncClient], Run]
+"""How a client runs requests."""
+Grouped = Callable[[AsyncClient], Around]
+"""How a client runs groups of requests."""
+
+
+def speculating(speculation: Speculation | None = None) -> Way:
+    """Returns the way with these options of speculation."""
+    return lambda client: partial(generate, client, speculation=speculation or Speculation())
+
+
+class Compared:
+    """Requests of one verifier: each prompt under each sampling, with the prompt's number as its seed."""
+
+    def __init__(
+        self,
+        address: str,
+        prompts: Sequence[str],
+        samplings: Mapping[str, Mapping[str, Any]],
+        tokens: int,
+        seed: int = 0,
+    ) -> None:
+        """address: of the verifier."""
+        self._address = address
+        requests = check_requests([CheckPrompt("test", text) for text in prompts], tokens, seed, samplings)
+        self._requests = requests
+        self._comparison = Comparison(requests)
+
+    def __call__(
+        self, way: Way | None, sampling: str, count: int = 1, *, batch: int = 1, grouped: Grouped | None = None
+    ) -> Case:
+        """Runs the first requests under a sampling in a way, and asserts that each has its plain output."""
+        return asyncio.run(self._compare(way, sampling, count, batch, grouped))
+
+    def plain(self, sampling: str, count: int = 1) -> list[Output]:
+        """Returns the plain outputs of the first requests under a sampling."""
+        asyncio.run(self._compare(None, sampling, count, 1, None))
+        return [self._comparison.plain(each) for each in self._requests if _among(sampling, count, each)]
+
+    async def _compare(self, way: Way | None, sampling: str, count: int, batch: int, grouped: Grouped | None) -> Case:
+        only = partial(_among, sampling, count)
+        async with AsyncClient(self._address, timeout=PATIENCE) as client:
+            await self._comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False), only)
+            run, around = way and way(client), grouped and grouped(client)
+            case = await self._comparison.compare(sampling, run, around=around, batch=batch, only=only)
+        assert case.differences == []
+        assert case.compared == (count if way or grouped else 0)
+        assert not case.sum("resumes")
+        return case
+
+
+def _among(sampling: str, count: int, request: CheckRequest) -> bool:
+    return request.sampling == sampling and request.number < count
