@@ -33,14 +33,14 @@ from pathlib import Path
 from transformers import AutoConfig
 
 from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter, HostileMap
-from benchmarks.harness.arrangements import turned
+from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
-from benchmarks.harness.stream_batch import Stream, StreamBatch, run_batch
 from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
+from draftwire_tools.turns import Batch, Request, Spread, total, turned, whole_rate
 from tests.harness.checkout import MODELS
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"
@@ -58,22 +58,19 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Row:
     """Measurements of one arrangement, run by run."""
 
-    batches: list[list[StreamBatch]] = field(default_factory=list)
+    batches: list[list[Batch]] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     """Seconds of the verifier's process per token."""
 
     @property
     def rates(self) -> list[float]:
         """Tokens per second."""
-        return [
-            sum(len(stream.token_ids) for stream in self._streams(run)) / sum(map(_seconds, run))
-            for run in self.batches
-        ]
+        return [whole_rate(run) for run in self.batches]
 
     @property
     def accepted(self) -> int:
         """Number of accepted draft tokens."""
-        return sum(stream.accepted_tokens for run in self.batches for stream in self._streams(run))
+        return sum(total(run, "accepted_tokens") for run in self.batches)
 
     @property
     def tokens(self) -> int:
@@ -91,8 +88,8 @@ class Row:
         return [[stream.token_ids for stream in self._streams(run)] for run in self.batches]
 
     @staticmethod
-    def _streams(run: list[StreamBatch]) -> list[Stream]:
-        return [stream for batch in run for stream in batch.streams]
+    def _streams(run: list[Batch]) -> list[Request]:
+        return [stream for batch in run for stream in batch.requests]
 
 
 @dataclass
@@ -180,10 +177,6 @@ async def drafters(client: AsyncClient) -> dict[str, Drafter]:
     return {each.name: each for each in await client.drafters.list()}
 
 
-def _seconds(batch: StreamBatch) -> float:
-    return max(stream.arrivals[-1].at for stream in batch.streams) - min(stream.asked_at for stream in batch.streams)
-
-
 def processor_seconds(pid: int) -> float:
     """Returns the processor time of a process so far, over all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -204,18 +197,13 @@ def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, ob
         found[f"{kind}: plain, longest gap s"] = round(plain.longest_gap, 3)
         for name in (HONEST, HOSTILE, BOTH):
             row = case.rows[name]
-            found[f"{kind}: {name} / plain, tokens/s"] = ratio(row.rates, plain.rates)
-            found[f"{kind}: {name} / plain, processor time"] = ratio(row.processor, plain.processor)
+            found[f"{kind}: {name} / plain, tokens/s"] = Spread.ratio(row.rates, plain.rates)
+            found[f"{kind}: {name} / plain, processor time"] = Spread.ratio(row.processor, plain.processor)
             found[f"{kind}: {name}, accepted of {row.tokens}"] = row.accepted
             found[f"{kind}: {name}, longest gap s"] = round(row.longest_gap, 3)
         found[f"{kind}: nodes where the verifier chose"] = dict(sorted(case.nodes.items()))
         found[f"{kind}: state at the end"] = case.state
     return found | {"outputs that differ": differing(cases) or "none", "outputs_identical": not differing(cases)}
-
-
-def ratio(values: list[float], over: list[float]) -> Spread:
-    """Returns the ratios within the same runs."""
-    return Spread.of([a / b for a, b in zip(values, over, strict=True)])
 
 
 def differing(cases: dict[str, Case]) -> list[str]:

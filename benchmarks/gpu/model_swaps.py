@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu.figure_log import FigureLog
-from benchmarks.harness.timings import through_services
+from benchmarks.harness.arrangements import run_greedily
 from draftwire import AsyncClient
 from tests.harness.services.service_process import ServiceProcess
 
@@ -65,8 +65,8 @@ class ModelSwaps:
         try:
             while True:
                 for number, prompt in enumerate(self._prompts):
-                    timing = await through_services(self._client, prompt, self._tokens, drafted=True)
-                    self._outputs.append((number, timing.token_ids))
+                    batch = await run_greedily(self._client, prompt, self._tokens, drafted=True)
+                    self._outputs.append((number, batch.token_ids[0]))
                     self._answered.release()
         finally:
             self._ended = True

@@ -19,11 +19,12 @@ from collections.abc import Sequence
 
 from benchmarks.gpu.figure_log import FigureLog
 from benchmarks.gpu.model_swaps import ModelSwaps
+from benchmarks.harness.arrangements import run_greedily
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.services import Services
-from benchmarks.harness.timings import Timing, acceptance_length, decode_rate, through_services
 from draftwire import AsyncClient
+from draftwire_tools.turns import Batch, acceptance_length, decode_rate
 from tests.harness.checkout import MODELS
 
 
@@ -53,13 +54,13 @@ async def measure(options: argparse.Namespace, services: Services, log: FigureLo
         if options.swaps:
             swaps = ModelSwaps(client, drafter, prompts, options.tokens, options.device)
             models = (MODELS / "draft-early", MODELS / "draft")
-            await swaps.run([timing.token_ids for timing in plain], models, options.swaps, log)
+            await swaps.run([batch.token_ids[0] for batch in plain], models, options.swaps, log)
 
 
-async def _run(client: AsyncClient, prompts: Sequence[Sequence[int]], tokens: int, drafted: bool) -> list[Timing]:
+async def _run(client: AsyncClient, prompts: Sequence[Sequence[int]], tokens: int, drafted: bool) -> list[Batch]:
     """Runs the prompts one after another, the first twice to warm up."""
-    await through_services(client, prompts[0], tokens, drafted)
-    return [await through_services(client, prompt, tokens, drafted) for prompt in prompts]
+    await run_greedily(client, prompts[0], tokens, drafted=drafted)
+    return [await run_greedily(client, prompt, tokens, drafted=drafted) for prompt in prompts]
 
 
 def _logged(events: Sequence[dict[str, object]], name: str) -> object:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from benchmarks.harness.report import Spread
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
@@ -18,6 +17,7 @@ from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_tools.turns import Spread
 
 _SOURCE = "draft"
 

@@ -8,17 +8,36 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
-from typing import Any, TypeVar
+from typing import Any
 
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_batch import StreamBatch, run_batch
-from draftwire import AsyncClient, BatchOptions, Speculation
-
-WayT = TypeVar("WayT")
+from draftwire import AsyncClient, BatchOptions, GenerateOptions, Speculation
+from draftwire_tools import turns
+from draftwire_tools.turns import Batch, Spread, decode_rate, total
 
 PLAIN = Speculation(enabled=False)
 WARM_UP_TOKENS = 24
+
+
+async def run_batch(
+    client: AsyncClient,
+    prompts: Sequence[Sequence[int]],
+    options: BatchOptions,
+    speculation: Speculation = PLAIN,
+    first_seed: int = 0,
+) -> Batch:
+    """Runs a request for each prompt, all at once, with seeds in a row."""
+    asked: GenerateOptions = {**options, "ignore_eos": True, "speculation": speculation}
+    numbered = enumerate(prompts, first_seed)
+    return await turns.run_batch(client, [(prompt, {**asked, "seed": seed}) for seed, prompt in numbered])
+
+
+async def run_greedily(client: AsyncClient, prompt: Sequence[int], max_tokens: int, *, drafted: bool) -> Batch:
+    """Runs one greedy request."""
+    return await run_batch(
+        client, [prompt], {"max_tokens": max_tokens, "temperature": 0.0}, Speculation(enabled=drafted)
+    )
 
 
 @dataclass(frozen=True)
@@ -32,7 +51,7 @@ class Arrangement:
     speculation: Speculation = PLAIN
     temperature: float = 0.0
 
-    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
+    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Batch:
         """Generates for all prompts side by side."""
         options: BatchOptions = {"max_tokens": max_tokens, "temperature": self.temperature}
         return await run_batch(self.client, prompts, options, self.speculation)
@@ -42,7 +61,7 @@ class Arrangement:
 class Measured:
     """Measurements of the arrangements, run by run."""
 
-    batches: dict[str, list[list[StreamBatch]]] = field(default_factory=dict)
+    batches: dict[str, list[list[Batch]]] = field(default_factory=dict)
     """By arrangement: the batches of each run."""
     references: dict[str, str] = field(default_factory=dict)
 
@@ -53,7 +72,7 @@ class Measured:
 
     def rates(self, name: str) -> list[float]:
         """Returns the tokens per second of each run."""
-        return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
+        return [decode_rate(run) for run in self.batches[name]]
 
     def why_not(self, name: str) -> str | None:
         """Returns why an arrangement has no rate (its requests never all ran at once), or None."""
@@ -69,34 +88,33 @@ class Measured:
 
     def ratio(self, name: str, *over: str) -> Spread:
         """Returns one arrangement's rate over another's in the same run, or over the mean of several."""
-        means = map(mean, zip(*map(self.rates, over), strict=True))
-        return Spread.of([a / b for a, b in zip(self.rates(name), means, strict=True)])
+        return Spread.ratio(self.rates(name), list(map(mean, zip(*map(self.rates, over), strict=True))))
 
     def step_ms(self, name: str) -> Spread:
-        """Returns the milliseconds of a step of plain decoding, in which every stream gets one token."""
+        """Returns the milliseconds of a step of plain decoding, in which every request gets one token."""
         return Spread.of(
             [
-                1e3 * sum(len(b.streams) * b.seconds for b in run) / sum(b.tokens for b in run)
+                1e3 * sum(len(b.requests) * b.seconds for b in run) / sum(b.tokens for b in run)
                 for run in self.batches[name]
             ]
         )
 
     def acceptance_length(self, name: str) -> float:
         """Returns the tokens of a sequence per step, including the bonus token."""
-        return self._sum(name, "token_ids") / self._sum(name, "steps")
+        return turns.acceptance_length(self._all(name))
 
     def nodes_per_step(self, name: str) -> float:
         """Returns the draft tokens verified per sequence and step."""
-        return self._sum(name, "draft_tokens") / self._sum(name, "steps")
+        return total(self._all(name), "draft_tokens") / total(self._all(name), "steps")
 
     def acceptance_rate(self, name: str) -> float:
         """Returns the accepted share of the verified draft tokens; 0 without any."""
-        return self._sum(name, "accepted_tokens") / max(1, self._sum(name, "draft_tokens"))
+        return turns.acceptance_rate(self._all(name)) or 0.0
 
     def hit_share(self, name: str) -> float:
         """Returns the share of verdicts whose last token was a node of the tree, so that the subtree below it
         survived."""
-        return self._sum(name, "hits") / self._sum(name, "steps")
+        return total(self._all(name), "hits") / total(self._all(name), "steps")
 
     def differing(self) -> list[str]:
         """Returns the arrangements with outputs that differ from their reference, with the number of these."""
@@ -118,9 +136,8 @@ class Measured:
         """Returns the figures that end every report."""
         return {"outputs that differ": self.differing() or "none", "outputs_identical": not self.differing()}
 
-    def _sum(self, name: str, what: str) -> int:
-        values = [getattr(stream, what) for run in self.batches[name] for batch in run for stream in batch.streams]
-        return sum(value if isinstance(value, int) else len(value) for value in values)
+    def _all(self, name: str) -> list[Batch]:
+        return [batch for run in self.batches[name] for batch in run]
 
 
 @dataclass(frozen=True)
@@ -145,20 +162,17 @@ async def measure(
     for comparison in comparisons:
         for arrangement in comparison.arrangements:
             measured.references[arrangement.name] = arrangement.reference
-            measured.batches[arrangement.name] = []
+            measured.batches[arrangement.name] = [[] for _ in range(runs)]
             if warm_up:
                 await arrangement.run(comparison.batches[0], min(WARM_UP_TOKENS, comparison.max_tokens))
     for run in range(runs):
         for comparison in comparisons:
-            for arrangement in comparison.arrangements:
-                measured.batches[arrangement.name].append([])
-            for number, prompts in enumerate(comparison.batches):
-                for arrangement in turned(comparison.arrangements, run + number):
-                    batch = await arrangement.run(prompts, comparison.max_tokens)
-                    measured.batches[arrangement.name][run].append(batch)
+            for turn in turns.turns(comparison.arrangements, comparison.batches, [run]):
+                batch = await turn.way.run(turn.work, comparison.max_tokens)
+                measured.batches[turn.way.name][run].append(batch)
             if verbose:
                 for arrangement in comparison.arrangements:
-                    print(f"run {run}, {summary(measured, arrangement.name)}", file=sys.stderr, flush=True)
+                    print(f"run {run}, {summary(measured, arrangement.name, run)}", file=sys.stderr, flush=True)
     return measured
 
 
@@ -172,27 +186,14 @@ def measure_and_report(
     differs."""
     with Services() as services:
         measured = asyncio.run(run(options, services))
-    print_report(name, figures(measured, options), options)
+    print_report(name, dict(figures(measured, options)), options)
     return bool(measured.differing())
 
 
-def summary(measured: Measured, name: str) -> str:
-    """Returns an arrangement's latest rate and how it speculates, in words."""
+def summary(measured: Measured, name: str, run: int) -> str:
+    """Returns an arrangement's rate in a run and how it speculated in it, in words."""
+    one = Measured({name: [measured.batches[name][run]]})
     return (
-        f"{name}: {measured.rates(name)[-1]:.2f} tokens/s, {measured.acceptance_length(name):.2f} tokens and "
-        f"{measured.nodes_per_step(name):.1f} draft tokens a step, {measured.hit_share(name):.0%} hits"
+        f"{name}: {one.rates(name)[0]:.2f} tokens/s, {one.acceptance_length(name):.2f} tokens and "
+        f"{one.nodes_per_step(name):.1f} draft tokens a step, {one.hit_share(name):.0%} hits"
     )
-
-
-def turned(ways: Sequence[WayT], by: int) -> list[WayT]:
-    """Returns the ways in another order for each turn, so that what one leaves behind (heat, memory, caches) affects
-    all.
-
-    The orders are those of a balanced Latin square (Williams 1949, "Experimental designs balanced for the estimation of
-    residual effects of treatments"): in as many turns as there are ways, or twice as many if that number is odd, each
-    way is in each place, and follows each other one, equally often.
-    """
-    count = len(ways)
-    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
-    order = [ways[(by + step) % count] for step in zigzag]
-    return order[::-1] if count % 2 and by // count % 2 else order

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import NoReturn
 
 from benchmarks.harness.machine import machine
 from benchmarks.harness.results import add_results_option, save
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Median and range of several measurements of one thing."""
-
-    median: float
-    low: float
-    high: float
-    runs: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Returns the spread of some values. Raises statistics.StatisticsError if there are none."""
-        return cls(statistics.median(values), min(values), max(values), len(values))
-
-    def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g}, {self.runs} runs)"
+from draftwire_tools.turns import Spread
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

@@ -32,14 +32,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
+from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report, run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores, counts
-from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Services, started
-from benchmarks.harness.stream_batch import StreamBatch, run_batch
 from draftwire import AsyncClient, Speculation
+from draftwire_tools.turns import Batch, Spread
 from tests.harness.checkout import MODELS
 
 CONTEXT = 17 * 2048
@@ -67,7 +66,7 @@ class BesideNeighbour(Arrangement):
     cores: tuple[int, ...] = ()
     """The program's."""
 
-    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
+    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Batch:
         """Generates for all prompts while the program runs."""
         command = [sys.executable, "-c", _NEIGHBOUR, ",".join(map(str, self.cores))]
         neighbour = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -160,7 +159,7 @@ def first_token(measured: Measured, name: str, over: str) -> Spread:
 
     def seconds(each: str) -> list[float]:
         return [
-            sum(stream.first_token_seconds for batch in run for stream in batch.streams)
+            sum(stream.first_token_seconds for batch in run for stream in batch.requests)
             for run in measured.batches[each]
         ]
 
@@ -182,7 +181,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
         plain = row(context, PLAIN)
         found[f"{plain}, tokens/s"] = measured.rate(plain)
         firsts = [
-            stream.first_token_seconds for run in measured.batches[plain] for batch in run for stream in batch.streams
+            stream.first_token_seconds for run in measured.batches[plain] for batch in run for stream in batch.requests
         ]
         found[f"{plain}, first token, s"] = Spread.of(firsts)
         for name in [*options.drafters, *([CONTROL, BESIDE] if options.control else [])]:

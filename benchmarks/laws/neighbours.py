@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.device.choices import TargetWeights
 from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
 from draftwire_core.engine.engine.engine_limits import EngineLimits
@@ -33,6 +33,7 @@ from draftwire_core.engine.planning.pace import PLAIN_SHARE
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 64

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
-from benchmarks.harness.report import Spread
-from benchmarks.harness.timings import Timing, decode_rate, whole_rate
+from benchmarks.peers.process import PeerBatch
+from draftwire_tools.turns import Spread, decode_rate, first_differing, whole_rate
 
 
 @dataclass
@@ -23,7 +22,7 @@ class Contestant:
     """Precision of weights and arithmetic."""
     peer: str
     """The peer's name, with which `name` begins."""
-    runs: list[list[Timing]] = field(default_factory=list)
+    runs: list[list[PeerBatch]] = field(default_factory=list)
     """Timings of each run, one per prompt."""
     failure: str | None = None
 
@@ -44,14 +43,10 @@ def best(tried: Mapping[str, float | str]) -> str | None:
     return max(rates, key=rates.__getitem__, default=None)
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(a, b, strict=False)))
-
-
-def agreement(reference: Sequence[Timing], timings: Sequence[Timing]) -> str:
+def agreement(reference: Sequence[PeerBatch], timings: Sequence[PeerBatch]) -> str:
     """Returns how many outputs equal the reference token for token, and after how many tokens the others differ."""
-    pairs = [(a.token_ids, b.token_ids) for a, b in zip(reference, timings, strict=True)]
-    differing = [_common(a, b) for a, b in pairs if a != b]
+    pairs = [(a.token_ids[0], b.token_ids[0]) for a, b in zip(reference, timings, strict=True)]
+    differing = [first_differing(a, b) for a, b in pairs if a != b]
     same = f"{len(pairs) - len(differing)} of {len(pairs)} the same"
     if not differing:
         return same
@@ -59,8 +54,7 @@ def agreement(reference: Sequence[Timing], timings: Sequence[Timing]) -> str:
 
 
 def _ratio(ours: Contestant, other: Contestant) -> Spread:
-    runs = zip(ours.runs, other.runs, strict=True)
-    return Spread.of([decode_rate(a) / decode_rate(b) for a, b in runs])
+    return Spread.ratio(list(map(decode_rate, ours.runs)), list(map(decode_rate, other.runs)))
 
 
 def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dict[str, object]:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.timings import decode_rate
 from benchmarks.peers.catalogue import Method, Peer, Setting
 from benchmarks.peers.comparison import Contestant, best, described
 from benchmarks.peers.environment import PLACE, PeerUnavailable
 from benchmarks.peers.process import PeerProcess
+from draftwire_tools.turns import decode_rate, turns
 
 _ROOM = 64  # room in the context beyond prompt and output, for drafts
 
@@ -88,16 +88,16 @@ class Contest:
         """Runs one round: all contestants take turns over all prompts."""
         for contestant in self.contestants:
             contestant.runs.append([])
-        for place, prompt in enumerate(self._prompts):
-            able = [each for each in self.contestants if each.failure is None]
-            first = (number + place) % max(1, len(able))
-            for contestant in able[first:] + able[:first]:
-                peer, method, setting = self._ways[contestant.name]
-                try:
-                    timing = self._process(peer, method, setting).generate(prompt, self._tokens, setting)
-                    contestant.runs[-1].append(timing)
-                except PeerUnavailable as problem:
-                    contestant.failure = str(problem)
+        able = [each for each in self.contestants if each.failure is None]
+        for _, _, contestant, prompt in turns(able, self._prompts, [number]):
+            if contestant.failure is not None:
+                continue
+            peer, method, setting = self._ways[contestant.name]
+            try:
+                batch = self._process(peer, method, setting).generate(prompt, self._tokens, setting)
+                contestant.runs[-1].append(batch)
+            except PeerUnavailable as problem:
+                contestant.failure = str(problem)
         for contestant in self.contestants:
             if contestant.failure is None:
                 rate = decode_rate(contestant.runs[-1])

@@ -11,12 +11,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.timings import Timing
 from benchmarks.peers.catalogue import Peer, Setting
 from benchmarks.peers.environment import PLACE, PeerUnavailable
+from draftwire_tools.turns import Arrival, Batch, Request
 
 _LOAD_SECONDS = 900.0  # exports, compiles and loads
 _REQUEST_SECONDS = 600.0
@@ -28,6 +29,14 @@ def _free_memory() -> int:
     """Returns the bytes of memory available to a new process."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
+@dataclass(frozen=True)
+class PeerBatch(Batch):
+    """One request of a peer."""
+
+    held: tuple[float, ...] = ()
+    """Seconds of each call of the proposer that the engine waits in; empty if it is not timed."""
 
 
 class PeerProcess:
@@ -69,16 +78,16 @@ class PeerProcess:
         self._pause()
         return about
 
-    def generate(self, prompt: Sequence[int], max_tokens: int, setting: Setting) -> Timing:
+    def generate(self, prompt: Sequence[int], max_tokens: int, setting: Setting) -> PeerBatch:
         """Runs a request. Raises PeerUnavailable."""
         if self._pauses:
             self._signal(signal.SIGCONT)
         request = {"prompt": list(prompt), "max_tokens": max_tokens, "setting": dict(setting)}
         reply = self._ask(request, _REQUEST_SECONDS)
         self._pause()
-        tokens = tuple(reply["token_ids"])
-        seconds, decoding, decoded = reply["seconds"], reply["decode_seconds"], reply["decode_tokens"]
-        return Timing(seconds, decoding, decoded, tokens, 0, 0, 0, tuple(reply["held"]))
+        tokens, seconds, decoded = tuple(reply["token_ids"]), reply["seconds"], reply["decode_tokens"]
+        first = Arrival(seconds - reply["decode_seconds"], len(tokens) - decoded)
+        return PeerBatch((Request((first, Arrival(seconds, decoded)), tokens),), tuple(reply["held"]))
 
     def stop(self) -> None:
         """Ends the process and everything that it has started."""

@@ -28,12 +28,13 @@ from tokenizers import Tokenizer
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_size_options
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.peers.catalogue import Method, Peer
 from benchmarks.peers.comparison import Contestant, figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"

@@ -14,19 +14,19 @@ import asyncio
 import itertools
 import sys
 
-from benchmarks.harness.arrangements import turned
+from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
-from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
 from draftwire import AsyncClient, BatchOptions, Speculation
+from draftwire_tools.turns import Batch, Spread, quantile, turned, whole_rate
 from tests.harness.checkout import MODELS
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"
 
-Measured = dict[tuple[int, str], list[StreamBatch]]
+Measured = dict[tuple[int, str], list[Batch]]
 """Batches by the number of requests and the kind of speculation, one per run."""
 
 
@@ -41,14 +41,14 @@ def kinds(draft_tokens: int) -> dict[str, Speculation]:
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
     """Runs the comparison."""
-    slots = max(options.streams) * (options.prompt_tokens + options.max_tokens) + 4096
+    slots = max(options.requests) * (options.prompt_tokens + options.max_tokens) + 4096
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
     (address,), (drafter,) = await asyncio.gather(
         started([lambda: services.verifier(target, "--kv-slots", str(slots), cores=options.verifier_cores)]),
         started([lambda: services.drafter(draft, "--kv-slots", str(slots), cores=options.drafter_cores)]),
     )
-    measured: Measured = {(streams, kind): [] for streams in options.streams for kind in (OFF, AUTO, LIMITED)}
+    measured: Measured = {(streams, kind): [] for streams in options.requests for kind in (OFF, AUTO, LIMITED)}
     request: BatchOptions = {
         "max_tokens": options.max_tokens,
         "temperature": options.temperature,
@@ -59,7 +59,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         texts = [await client.tokenize(text) for text in held_out_prompts(32)]
         tokens = list(itertools.chain.from_iterable(texts))
         for number in range(options.runs + 1):  # the first run warms up and does not count
-            for streams in options.streams:
+            for streams in options.requests:
                 prompts = texts_of(tokens, number, streams, options.prompt_tokens)
                 for kind, speculation in turned(list(kinds(options.draft_tokens).items()), number):
                     batch = await run_batch(client, prompts, request, speculation)
@@ -76,12 +76,12 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     }
     for (streams, kind), batches in measured.items():
         row = f"{streams} requests, {kind}"
-        found[f"{row}: tokens/s, with prompts"] = Spread.of([batch.whole_rate for batch in batches])
+        found[f"{row}: tokens/s, with prompts"] = Spread.of([whole_rate([batch]) for batch in batches])
         found[f"{row}: median time to the first token, ms"] = Spread.of(
-            [1e3 * quantile([s.first_token_seconds for s in batch.streams], 0.5) for batch in batches]
+            [1e3 * quantile([s.first_token_seconds for s in batch.requests], 0.5) for batch in batches]
         )
         found[f"{row}: 95th percentile of the time between tokens, ms"] = Spread.of(
-            [1e3 * quantile([gap for s in batch.streams for gap in s.gaps], 0.95) for batch in batches]
+            [1e3 * quantile([gap for s in batch.requests for gap in s.gaps], 0.95) for batch in batches]
         )
         if kind != OFF:
             found[f"{row} / off"] = Spread.of(

@@ -25,10 +25,11 @@ from pathlib import Path
 
 from benchmarks.harness.machine import machine
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from benchmarks.scale.load_plot import plot
 from benchmarks.scale.load_run import KINDS, Idle, Load
+from draftwire_tools.turns import Spread
 
 _COLUMNS = {
     "goodput": "goodput, tokens/s",

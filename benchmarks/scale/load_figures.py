@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.stream_batch import quantile
 from benchmarks.scale.open_load import Answer
+from draftwire_tools.turns import quantile
 
 
 @dataclass(frozen=True)

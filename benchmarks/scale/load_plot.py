@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.harness.report import Spread
+from draftwire_tools.turns import Spread
 
 PANELS = (
     ("goodput", "tokens/s of requests in time"),

@@ -12,17 +12,16 @@ from typing import NamedTuple
 
 import grpc
 
-from benchmarks.harness.arrangements import turned
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.process_usage import Usage, grew
-from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Services, started
 from benchmarks.scale.load_figures import LoadFigures, Objective
 from benchmarks.scale.open_load import Answer, Ask, asks, run_load
 from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from draftwire_tools.turns import Spread, turned
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 

@@ -20,18 +20,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_batch import Stream, StreamBatch, quantile, run_stream
-from draftwire import AsyncClient, BatchOptions, Speculation
+from draftwire import AsyncClient, BatchOptions
+from draftwire_tools.turns import Batch, Request, Spread, quantile, whole_rate
 from tests.harness.checkout import MODELS
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"
-PLAIN = Speculation(enabled=False)
+
 _COMPARED = 6
 """Compares the output of one request in this many."""
 
@@ -40,7 +41,7 @@ _COMPARED = 6
 class Case:
     """Results of one way of spreading requests, run by run."""
 
-    runs: list[StreamBatch] = field(default_factory=list)
+    runs: list[Batch] = field(default_factory=list)
     shares: list[int] = field(default_factory=list)
     """Number of requests that the first verifier got in each run."""
     differing: int = 0
@@ -48,16 +49,19 @@ class Case:
     def hit_rate(self) -> Spread:
         """Share of the prompts' tokens found in the cache, in each run."""
         return Spread.of(
-            [sum(s.cached_tokens for s in run.streams) / sum(s.prompt_tokens for s in run.streams) for run in self.runs]
+            [
+                sum(s.cached_tokens for s in run.requests) / sum(s.prompt_tokens for s in run.requests)
+                for run in self.runs
+            ]
         )
 
     def first_token_ms(self, share: float) -> Spread:
         """Returns a quantile of the times to the first token, for each run."""
-        return Spread.of([quantile([1e3 * s.first_token_seconds for s in run.streams], share) for run in self.runs])
+        return Spread.of([quantile([1e3 * s.first_token_seconds for s in run.requests], share) for run in self.runs])
 
     def rate(self) -> Spread:
         """Tokens per second, prompts included."""
-        return Spread.of([run.whole_rate for run in self.runs])
+        return Spread.of([whole_rate([run]) for run in self.runs])
 
 
 def prompts_of(tokens: Sequence[int], run: int, options: argparse.Namespace) -> list[list[int]]:
@@ -96,26 +100,25 @@ class Both:
         places = [next(clients) for _ in prompts]
         before = self._both.verifiers[0].requests
         waiting = iter(enumerate(zip(places, prompts, strict=True)))
-        streams: dict[int, Stream] = {}
+        streams: dict[int, Request] = {}
 
         async def work() -> None:
             for number, (client, prompt) in waiting:  # shared: each stream takes the next one
-                streams[number] = await run_stream(client, prompt, number, self._asked, PLAIN)
+                streams[number] = (await run_batch(client, [prompt], self._asked, first_seed=number)).requests[0]
 
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._options.concurrency):
                 workers.create_task(work())
-        case.runs.append(StreamBatch(tuple(streams[number] for number in range(len(prompts)))))
+        case.runs.append(Batch(tuple(streams[number] for number in range(len(prompts)))))
         at_first = self._both.verifiers[0].requests - before if how == BY_PREFIX else places.count(self._each[0])
         case.shares.append(at_first)
 
     async def compare(self, prompts: Sequence[Sequence[int]], case: Case) -> None:
         """Compares some outputs of the last run with those of one verifier without its cache."""
         for number in range(0, len(prompts), _COMPARED):
-            alone = await run_stream(
-                self._each[0], prompts[number], number, {**self._asked, "prefix_cache": False}, PLAIN
-            )
-            case.differing += alone.token_ids != case.runs[-1].streams[number].token_ids
+            asked: BatchOptions = {**self._asked, "prefix_cache": False}
+            alone = await run_batch(self._each[0], [prompts[number]], asked, first_seed=number)
+            case.differing += alone.token_ids[0] != case.runs[-1].requests[number].token_ids
 
 
 Measured = dict[tuple[str, str], Case]

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.stream_batch import Arrival, gaps
 from draftwire import AsyncClient, AtCapacityError, BatchOptions, DraftwireError, Speculation
+from draftwire_tools.turns import Arrival, gaps
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ import grpc
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.pair_options import cores
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
@@ -42,6 +42,7 @@ from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.token_tree import TokenTree
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"

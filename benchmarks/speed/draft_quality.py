@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.harness.held_out import held_out_prompts
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
@@ -28,6 +28,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 96

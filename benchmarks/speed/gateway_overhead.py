@@ -19,9 +19,10 @@ from pathlib import Path
 import httpx
 
 from benchmarks.harness.held_out import held_out_prompts
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 _SEED = 1

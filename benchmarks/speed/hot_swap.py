@@ -29,11 +29,12 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.machine import machine
 from benchmarks.harness.pair_options import add_size_options, cores
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad
 from benchmarks.speed.token_rate import BUCKET_SECONDS, TokenRate, moving_rate
 from draftwire import AsyncClient
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 WARM_UP_SECONDS = 5.0

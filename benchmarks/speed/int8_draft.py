@@ -21,11 +21,12 @@ import torch
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 _CONTEXT = 128

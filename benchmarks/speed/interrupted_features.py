@@ -26,10 +26,11 @@ from pathlib import Path
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, pair_figures
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
+from draftwire_tools.turns import Spread
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 

@@ -23,12 +23,13 @@ from typing import Any
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from benchmarks.speed.remote_features import LOCAL, PLAIN_NAME, at
 from benchmarks.speed.rtt import numbers
 from draftwire import AsyncClient, Speculation
+from draftwire_tools.turns import Spread
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 

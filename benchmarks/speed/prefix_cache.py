@@ -19,13 +19,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
 from draftwire import AsyncClient, BatchOptions, Speculation
+from draftwire_tools.turns import Batch, Spread, quantile, whole_rate
 from tests.harness.checkout import MODELS
 
 CHATS, SYSTEM = "chats", "shared system prompt"
@@ -36,24 +37,25 @@ PLAIN = Speculation(enabled=False)
 class Case:
     """Results of one workload with or without the cache, run by run."""
 
-    runs: list[list[StreamBatch]] = field(default_factory=list)
+    runs: list[list[Batch]] = field(default_factory=list)
     """The batches of each run; for chats, one batch per turn."""
 
     def first_token_ms(self, share: float, *, turns: slice = slice(None)) -> Spread:
         """Returns a quantile of the times to the first token, run by run."""
         return Spread.of(
-            [quantile([1e3 * s.first_token_seconds for b in run[turns] for s in b.streams], share) for run in self.runs]
+            [
+                quantile([1e3 * s.first_token_seconds for b in run[turns] for s in b.requests], share)
+                for run in self.runs
+            ]
         )
 
     def rate(self) -> Spread:
         """Tokens per second, prompts included."""
-        return Spread.of(
-            [sum(_tokens(b) for b in run) / sum(_tokens(b) / b.whole_rate for b in run) for run in self.runs]
-        )
+        return Spread.of([whole_rate(run) for run in self.runs])
 
     def hit_rate(self) -> float:
         """Share of the prompts' tokens that were found in the cache."""
-        streams = [stream for run in self.runs for batch in run for stream in batch.streams]
+        streams = [stream for run in self.runs for batch in run for stream in batch.requests]
         return sum(stream.cached_tokens for stream in streams) / sum(stream.prompt_tokens for stream in streams)
 
     @property
@@ -68,7 +70,7 @@ Measured = dict[tuple[str, bool], Case]
 
 async def chats(
     client: AsyncClient, questions: Sequence[Sequence[Sequence[int]]], options: BatchOptions
-) -> list[StreamBatch]:
+) -> list[Batch]:
     """Runs conversations side by side. questions: for each turn, those of all chats. A turn begins when all have their
     answers."""
     history: list[list[int]] = [[] for _ in questions[0]]
@@ -76,7 +78,7 @@ async def chats(
     for asked in questions:
         prompts = [[*before, *question] for before, question in zip(history, asked, strict=True)]
         batch = await run_batch(client, prompts, options, PLAIN)
-        history = [[*prompt, *stream.token_ids] for prompt, stream in zip(prompts, batch.streams, strict=True)]
+        history = [[*prompt, *stream.token_ids] for prompt, stream in zip(prompts, batch.requests, strict=True)]
         turns.append(batch)
     return turns
 
@@ -128,10 +130,6 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 def identical(measured: Measured) -> bool:
     """Whether outputs are the same with and without the cache."""
     return all(measured[name, True].token_ids == measured[name, False].token_ids for name in (CHATS, SYSTEM))
-
-
-def _tokens(batch: StreamBatch) -> int:
-    return sum(len(stream.token_ids) for stream in batch.streams)
 
 
 async def _run(options: argparse.Namespace, services: Services) -> Measured:

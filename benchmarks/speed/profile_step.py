@@ -23,9 +23,10 @@ from dataclasses import asdict, dataclass, field
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Speculation, StepTimes
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 GOALS = {1: 1.5, 16: 6.0}

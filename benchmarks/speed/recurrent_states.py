@@ -16,13 +16,14 @@ import time
 import torch
 import transformers
 
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
 from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.token_tree import Node
+from draftwire_tools.turns import Spread
 
 _VOCABULARY = 32_000
 _PROMPT = 300

@@ -19,12 +19,13 @@ import torch
 
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.kernels import attention as compiled_attention
 from draftwire_core.engine.model.layers.fused_layer import FusedLayer
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
 _SLOTS = 2048

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.speed.step_share import batch_of
 from draftwire_core.engine.device.choices import Kernels
 from draftwire_core.engine.kernels.library import kernels_in_use, use_kernels
@@ -34,6 +34,7 @@ from draftwire_core.engine.kernels.products.compiled_product import CompiledProd
 from draftwire_core.engine.kernels.products.gemm import CompiledGemm
 from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 from tests.harness.engine.random_blocks import random_blocks
 

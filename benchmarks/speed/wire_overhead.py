@@ -20,21 +20,24 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from benchmarks.harness.arrangements import run_greedily
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_size_options, cores
-from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.timings import (
-    Timing,
+from benchmarks.speed.without_services import serve
+from draftwire import AsyncClient
+from draftwire_tools.turns import (
+    Batch,
+    Spread,
     acceptance_length,
     acceptance_rate,
     decode_rate,
-    through_services,
+    total,
+    turns,
     whole_rate,
 )
-from benchmarks.speed.without_services import serve
-from draftwire import AsyncClient
 from tests.harness.checkout import MODELS
 
 SLOTS = 4096
@@ -57,11 +60,11 @@ class WithoutServices:
             raise TimeoutError("the models do not load")
         self._connection.recv()
 
-    def run(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Timing:
+    def run(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Batch:
         """Runs a request with the drafter in a "thread" or at the end of a "pipe", or without one."""
         self._connection.send((prompt, max_tokens, drafter))
-        timing: Timing = self._connection.recv()
-        return timing
+        batch: Batch = self._connection.recv()
+        return batch
 
     def stop(self) -> None:
         """Ends the process."""
@@ -86,28 +89,25 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
             await client.drafters.attach(addresses[1], "drafter")
             prompts = [await client.tokenize(text) for text in held_out_prompts(options.prompts)]
             length = options.max_tokens
-            arrangements: dict[str, Callable[[Sequence[int]], Awaitable[Timing]]] = {
+            arrangements: dict[str, Callable[[Sequence[int]], Awaitable[Batch]]] = {
                 "plain": lambda prompt: asyncio.to_thread(without.run, prompt, length, None),
                 "one process": lambda prompt: asyncio.to_thread(without.run, prompt, length, "thread"),
                 "pipe": lambda prompt: asyncio.to_thread(without.run, prompt, length, "pipe"),
-                "plain service": lambda prompt: through_services(client, prompt, length, drafted=False),
-                "two services": lambda prompt: through_services(client, prompt, length, drafted=True),
+                "plain service": lambda prompt: run_greedily(client, prompt, length, drafted=False),
+                "two services": lambda prompt: run_greedily(client, prompt, length, drafted=True),
             }
-            runs: dict[str, list[list[Timing]]] = {name: [] for name in arrangements}
+            runs: dict[str, list[list[Batch]]] = {name: [] for name in arrangements}
             for prompt in prompts[:2]:  # warms up
                 for generate in arrangements.values():
                     await generate(prompt)
             for run in range(options.runs):
-                taken: dict[str, list[Timing]] = {name: [] for name in arrangements}
-                for number, prompt in enumerate(prompts):
-                    names = list(arrangements)
-                    first = (run + number) % len(names)
-                    for name in names[first:] + names[:first]:
-                        taken[name].append(await arrangements[name](prompt))
-                for name, timings in taken.items():
-                    runs[name].append(timings)
-                    if options.verbose:
-                        rate, per_step = decode_rate(timings), acceptance_length(timings)
+                for each in runs.values():
+                    each.append([])
+                for turn in turns(list(arrangements), prompts, [run]):
+                    runs[turn.way][run].append(await arrangements[turn.way](turn.work))
+                if options.verbose:
+                    for name, each in runs.items():
+                        rate, per_step = decode_rate(each[run]), acceptance_length(each[run])
                         print(f"{name:15} {rate:6.2f} tokens/s, {per_step:.2f} tokens a step", file=sys.stderr)
             listed = (await client.drafters.list())[0]
     finally:
@@ -119,16 +119,16 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
         "requests": f"{len(prompts)} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
     }
     for name, each in runs.items():
-        together = [timing for timings in each for timing in timings]
-        figures[f"{name}, tokens/s"] = Spread.of([decode_rate(timings) for timings in each])
+        together = [batch for run in each for batch in run]
+        figures[f"{name}, tokens/s"] = Spread.of([decode_rate(run) for run in each])
         if "plain" not in name:
             figures[f"{name}, speculation"] = (
-                f"{sum(t.steps for t in together)} steps, {acceptance_length(together):.3f} tokens a step, "
-                f"{acceptance_rate(together):.0%} of {sum(t.draft_tokens for t in together)} draft tokens accepted"
+                f"{total(together, 'steps')} steps, {acceptance_length(together):.3f} tokens a step, "
+                f"{acceptance_rate(together) or 0.0:.0%} of {total(together, 'draft_tokens')} draft tokens accepted"
             )
 
-    def ratio(name: str, over: str, rate: Callable[[Sequence[Timing]], float] = decode_rate) -> Spread:
-        return Spread.of([rate(a) / rate(b) for a, b in zip(runs[name], runs[over], strict=True)])
+    def ratio(name: str, over: str, rate: Callable[[Sequence[Batch]], float] = decode_rate) -> Spread:
+        return Spread.ratio(list(map(rate, runs[name])), list(map(rate, runs[over])))
 
     return figures | {
         "two services / one process": ratio("two services", "one process"),
@@ -138,7 +138,7 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
         "one process / plain": ratio("one process", "plain"),
         "drafter_step_ms": round(1e3 * (listed.step_seconds or 0.0), 2),
         "drafter_response_ms": round(1e3 * (listed.response_seconds or 0.0), 2),
-        "outputs_identical": len({str([t.token_ids for t in each[0]]) for each in runs.values()}) == 1,
+        "outputs_identical": len({str([batch.token_ids for batch in each[0]]) for each in runs.values()}) == 1,
     }
 
 

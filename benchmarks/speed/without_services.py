@@ -12,13 +12,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from benchmarks.harness.timings import Timing
+from draftwire._types.speculation import NO_SPECULATION
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
@@ -29,6 +30,8 @@ from draftwire_core.engine.loading.step_timing import measure_step_cost
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_tools.turns import Arrival as Tokens
+from draftwire_tools.turns import Batch, Request
 
 _SOURCE = "drafter"
 
@@ -148,7 +151,7 @@ class WithoutServices:
         }
         self._number = 0
 
-    def generate(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Timing:
+    def generate(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Batch:
         """Runs one request with the drafter in a "thread" or at the end of a "pipe", or without one."""
         engine = self._engine
         link = self._links[drafter] if drafter else None
@@ -161,7 +164,7 @@ class WithoutServices:
         if link is not None:
             engine.attach(number, _SOURCE)
             link.send(("open", number, DraftSpec(list(prompt), sampling, engine.limits.max_tree_nodes, max_length)))
-        first, first_count = 0.0, 0
+        arrivals: list[Tokens] = []
         tokens: list[int] = []
         steps = accepted = drafted = 0
         while engine.running:
@@ -173,23 +176,21 @@ class WithoutServices:
                 if wait <= 0:
                     break
             for outcome in engine.step().outcomes:
-                if not tokens:
-                    first, first_count = time.perf_counter(), len(outcome.tokens)
+                arrivals.append(Tokens(time.perf_counter(), len(outcome.tokens)))
                 tokens += outcome.tokens
                 steps += 1
                 accepted += outcome.accepted
                 drafted += sum(outcome.drafted.values())
                 if link is not None and outcome.finish is None:
                     link.send(("commit", number, outcome.committed_length, outcome.tokens))
-        ended = time.perf_counter()
         if link is not None:
             link.send(("close", number))
-        decoded = len(tokens) - first_count
-        return Timing(ended - started, ended - first, decoded, tuple(tokens), steps, drafted, accepted)
+        stats = replace(NO_SPECULATION, steps=steps, tokens=len(tokens), draft_tokens=drafted, accepted_tokens=accepted)
+        return Batch((Request(tuple(arrivals), tuple(tokens), stats, started),))
 
 
 def serve(connection: Connection, arguments: tuple[Path, Path, int, Collection[int], Collection[int]]) -> None:
-    """Runs the process: answers each (prompt, max_tokens, drafter) with a Timing."""
+    """Runs the process: answers each (prompt, max_tokens, drafter) with a batch of one."""
     generator = WithoutServices(*arguments)
     connection.send("ready")
     while (order := connection.recv()) is not None:

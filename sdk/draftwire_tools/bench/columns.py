@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from draftwire_tools.bench.figures import Figures, Percentiles, Spread
+from draftwire_tools.bench.figures import Figures, Percentiles
+from draftwire_tools.turns import Spread
 
 _LEAST_RUNS = 3
 """Number of runs from which a range is reported."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.options import GenerateOptions
 from draftwire_tools.bench.method import Method
 from draftwire_tools.bench.prompt import BenchPrompt
-from draftwire_tools.bench.request import Request, run_request
 from draftwire_tools.bench.time_spent import TimeReader, TimeSpent
+from draftwire_tools.turns import Batch, Prompt, Request, run_batch, turns
 
-ItemT = TypeVar("ItemT")
 _WARM_UP_TOKENS = 24
 
 
@@ -93,14 +90,13 @@ class Plan:
         return any(_predicted(prompts) for prompts in self._tasks())
 
     def slots(self, methods: Sequence[Method]) -> list[Slot]:
-        """Returns the turns in order. The method that goes first changes from one group of prompts to the next."""
+        """Returns the turns in order. The order of the methods changes from one group of prompts to the next."""
         return [
-            Slot(method, Setting(prompts[0].task, temperature), run, number, group)
+            Slot(each.way, Setting(prompts[0].task, temperature), run, each.number, each.work)
             for run in range(self.runs)
             for prompts in self._tasks()
             for temperature in self.temperatures
-            for number, group in enumerate(_groups(prompts, self.concurrency))
-            for method in _turned(_fit(methods, prompts), run + number)
+            for each in turns(_fit(methods, prompts), _groups(prompts, self.concurrency), [run])
         ]
 
     async def measure(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
@@ -126,33 +122,34 @@ class Plan:
 
     async def _turns(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
         reader = TimeReader(client)
-        turns: list[Turn] = []
+        found: list[Turn] = []
         for slot in self.slots(methods):
             before = await reader.read(slot.method)
-            began = time.perf_counter()
-            requests = await self._requests(client, slot)
-            seconds = time.perf_counter() - began
+            done = await self._run(client, slot)
             spent = TimeSpent.between(before, await reader.read(slot.method))
-            turns.append(Turn(slot.method, slot.setting, slot.run, slot.number, seconds, requests, spent))
+            taken = (slot.method, slot.setting, slot.run, slot.number)
+            found.append(Turn(*taken, done.whole_seconds, done.requests, spent))
             progress()
-        return turns
+        return found
 
-    async def _requests(self, client: AsyncClient, slot: Slot) -> tuple[Request, ...]:
+    async def _run(self, client: AsyncClient, slot: Slot) -> Batch:
         """Runs a slot's requests concurrently. They ignore end-of-sequence tokens, so that all outputs have one
         length."""
         first_seed = self.seed + slot.run * len(self.prompts) + slot.number * self.concurrency
-        options: list[GenerateOptions] = [
-            {
-                "max_tokens": self.max_tokens,
-                "temperature": slot.setting.temperature,
-                "seed": seed,
-                "ignore_eos": True,
-                "speculation": slot.method.speculation(prompt.prediction),
-            }
+        requests: list[tuple[Prompt, GenerateOptions]] = [
+            (
+                prompt.text,
+                {
+                    "max_tokens": self.max_tokens,
+                    "temperature": slot.setting.temperature,
+                    "seed": seed,
+                    "ignore_eos": True,
+                    "speculation": slot.method.speculation(prompt.prediction),
+                },
+            )
             for seed, prompt in enumerate(slot.prompts, first_seed)
         ]
-        requests = (run_request(client, prompt.text, each) for prompt, each in zip(slot.prompts, options, strict=True))
-        return tuple(await asyncio.gather(*requests))
+        return await run_batch(client, requests)
 
     def _tasks(self) -> list[list[BenchPrompt]]:
         return [list(prompts) for _, prompts in groupby(self.prompts, key=lambda prompt: prompt.task)]
@@ -169,9 +166,3 @@ def _fit(methods: Sequence[Method], prompts: Sequence[BenchPrompt]) -> list[Meth
 
 def _predicted(prompts: Sequence[BenchPrompt]) -> bool:
     return all(prompt.prediction is not None for prompt in prompts)
-
-
-def _turned(items: Sequence[ItemT], by: int) -> list[ItemT]:
-    """Returns the items, rotated, so that none always follows the same other one."""
-    first = by % len(items)
-    return [*items[first:], *items[:first]]

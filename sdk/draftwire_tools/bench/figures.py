@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from draftwire_tools.bench.comparison import Setting, Turn
 from draftwire_tools.bench.method import Method
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of a figure over the runs."""
-
-    median: float
-    """The median."""
-    low: float
-    """The minimum."""
-    high: float
-    """The maximum."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Returns the spread of the runs' figures, at least one."""
-        return cls(statistics.median(values), min(values), max(values))
+from draftwire_tools.turns import Spread, first_differing, quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +24,8 @@ class Percentiles:
     @classmethod
     def of(cls, values: Iterable[float]) -> Percentiles | None:
         """Returns the percentiles by nearest rank, so that each is one of the values; None if there are none."""
-        ordered = sorted(values)
-        if not ordered:
-            return None
-        return cls(*(ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 95, 99)))
+        known = list(values)
+        return cls(*(quantile(known, share) for share in (0.5, 0.95, 0.99))) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +88,14 @@ def _figures(turns: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
     drafted = sum(request.stats.draft_tokens for request in requests)
     drafting = [turn.spent.drafting for turn in turns if turn.spent.drafting is not None]
     pairs = _pairs(turns, plain)
-    wrong = sum(len(theirs) - _agreeing(ours, theirs) for ours, theirs in pairs)
+    wrong = sum(len(theirs) - first_differing(ours, theirs) for ours, theirs in pairs)
     return Figures(
         method=turns[0].method,
         setting=turns[0].setting,
         requests=len(requests),
         runs=len(rates),
         tokens_per_second=Spread.of(list(rates.values())),
-        speed_up=Spread.of([rates[run] / plain_rates[run] for run in rates]),
+        speed_up=Spread.ratio(list(rates.values()), [plain_rates[run] for run in rates]),
         draft_tokens=drafted,
         acceptance_rate=sum(r.stats.accepted_tokens for r in requests) / drafted if drafted else None,
         acceptance_length=sum(r.stats.tokens for r in requests) / max(1, sum(r.stats.steps for r in requests)),
@@ -147,14 +128,6 @@ def _pairs(turns: Iterable[Turn], plain: Iterable[Turn]) -> list[tuple[tuple[int
         for turn in turns
         for ours, theirs in zip(turn.requests, wanted[turn.run, turn.number], strict=True)
     ]
-
-
-def _agreeing(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Returns the number of tokens before the first difference."""
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return index
-    return min(len(ours), len(theirs))
 
 
 def _share(part: float, whole: float) -> float:

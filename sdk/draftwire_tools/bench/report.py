@@ -154,7 +154,7 @@ class Report:
 
 def _figures_json(figures: Figures) -> dict[str, Any]:
     values = asdict(figures)
-    del values["method"], values["setting"]
+    del values["method"], values["setting"], values["tokens_per_second"]["runs"], values["speed_up"]["runs"]
     return {"method": figures.method.name, **figures.setting._asdict(), **values}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from draftwire._types.generation import Generation
 from draftwire_tools.check.request import CheckRequest
+from draftwire_tools.turns import first_differing
 
 _CONTEXT = 16
 """Tokens of a continuation that are shown."""
@@ -80,7 +80,7 @@ class Difference:
     case: str
     """The case whose output differs."""
     what: str
-    """The first thing that differs: token ids, log-probabilities, token texts, text, finish reason, or a further value."""
+    """The first thing that differs: token ids, log-probabilities, texts, finish reason, or a further value."""
     position: int
     """The first differing position: index of a token, or of a character for text."""
     plain: str
@@ -124,14 +124,6 @@ def _first(plain: Output, other: Output) -> tuple[str, int, str, str] | None:
         at = max(0, first_differing(one, two) - _SHOWN)
         return what, end, one[at : at + 2 * _SHOWN], two[at : at + 2 * _SHOWN]
     return None
-
-
-def first_differing(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    """Returns the index of the first difference; the shorter length if one continues the other."""
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return index
-    return min(len(ours), len(theirs))
 
 
 def _tokens(output: Output, first: int) -> str:

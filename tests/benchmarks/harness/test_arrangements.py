@@ -1,18 +1,16 @@
 """Statistics over the runs of several arrangements."""
 
-from collections import Counter
-from itertools import pairwise, permutations
-
 import pytest
 
-from benchmarks.harness.arrangements import Measured, turned
-from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
+from benchmarks.harness.arrangements import Measured
+from draftwire import SpeculationStats
+from draftwire_tools.turns import Arrival, Batch, Request
 
 
-def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> StreamBatch:
+def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> Batch:
     """Returns one request with a token at once and the others after `seconds`, in as many steps as tokens."""
     arrivals = (Arrival(0.0, 1), Arrival(seconds, len(token_ids) - 1))
-    return StreamBatch((Stream(arrivals, token_ids, 2, 6, 3, hits),))
+    return Batch((Request(arrivals, token_ids, SpeculationStats(2, len(token_ids), 6, 3, 0, [], hits)),))
 
 
 @pytest.fixture
@@ -49,15 +47,3 @@ def test_an_output_that_differs_is_found(measured: Measured) -> None:
 def test_an_output_that_differs_from_the_references_own_first_one_is_found(measured: Measured) -> None:
     measured.batches["plain"][1] = [batch(0.5, (1, 2, 3))]
     assert measured.differing() == ["plain: 1 of 2"]
-
-
-@pytest.mark.parametrize("count", range(1, 9))
-def test_each_has_each_place_and_follows_each_other_equally_often(count: int) -> None:
-    turns = count * (1 + count % 2)
-    orders = [turned(range(count), by) for by in range(turns)]
-    assert all(sorted(order) == list(range(count)) for order in orders)
-    for place in range(count):
-        assert set(Counter(order[place] for order in orders).values()) == {turns // count}
-    pairs = Counter(pair for order in orders for pair in pairwise(order))
-    assert set(pairs) == set(permutations(range(count), 2))
-    assert len(set(pairs.values())) <= 1

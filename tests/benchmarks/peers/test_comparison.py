@@ -4,16 +4,17 @@ from importlib.util import find_spec
 
 import pytest
 
-from benchmarks.harness.report import Spread
-from benchmarks.harness.timings import Timing
 from benchmarks.peers.catalogue import Method, Peer, peers
 from benchmarks.peers.comparison import Contestant, agreement, best, described, figures
+from benchmarks.peers.process import PeerBatch
+from draftwire_tools.turns import Arrival, Request, Spread
 
 
-def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Timing:
+def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> PeerBatch:
     """Returns a request that decodes at a rate, after a prompt of one second."""
     seconds = (len(tokens) - 1) / rate
-    return Timing(1.0 + seconds, seconds, len(tokens) - 1, tokens, 0, 0, 0)
+    arrivals = (Arrival(0.0, 1), Arrival(seconds, len(tokens) - 1))
+    return PeerBatch((Request(arrivals, tokens, asked_at=-1.0),))
 
 
 def contestant(name: str, *rates: float, precise: bool = True, failure: str | None = None) -> Contestant:

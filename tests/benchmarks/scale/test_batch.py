@@ -4,13 +4,12 @@ import argparse
 
 import pytest
 
-from benchmarks.harness.report import Spread
-from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
 from benchmarks.scale.batch import AUTO, LIMITED, OFF, figures, identical, kinds
+from draftwire_tools.turns import Arrival, Batch, Request, Spread
 
 
-def batch(gap: float, token: int = 7) -> StreamBatch:
-    return StreamBatch((Stream((Arrival(1.0, 1), Arrival(1.0 + gap, 1)), (token, 8), 2, 0, 0, 0),))
+def batch(gap: float, token: int = 7) -> Batch:
+    return Batch((Request((Arrival(1.0, 1), Arrival(1.0 + gap, 1)), (token, 8)),))
 
 
 def test_figures() -> None:

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from benchmarks.harness.stream_batch import Arrival
 from benchmarks.scale.load_figures import LoadFigures, Objective
 from benchmarks.scale.open_load import Answer, asks
+from draftwire_tools.turns import Arrival
 
 OBJECTIVE = Objective(1.0, 0.1)
 

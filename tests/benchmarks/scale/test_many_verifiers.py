@@ -3,8 +3,8 @@
 import argparse
 from collections import Counter
 
-from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
 from benchmarks.scale.many_verifiers import BY_PREFIX, IN_TURN, ROOMY, Case, figures, identical, prompts_of
+from draftwire_tools.turns import Arrival, Batch, Request
 
 OPTIONS = argparse.Namespace(
     prefixes=4, requests=3, prefix_tokens=32, user_tokens=8, max_tokens=2, concurrency=2, target_millions=1,
@@ -22,10 +22,10 @@ def test_prompts_share_prefixes_within_a_run_only() -> None:
     assert first == prompts_of(range(300, 600), 1, OPTIONS), "another time the same"
 
 
-def batch(first: float, cached: int) -> StreamBatch:
+def batch(first: float, cached: int) -> Batch:
     """Returns a request with two tokens, the second a second after the first."""
     arrivals = (Arrival(first, 1), Arrival(first + 1.0, 1))
-    return StreamBatch((Stream(arrivals, (7, 8), 2, 0, 0, 0, prompt_tokens=100, cached_tokens=cached),))
+    return Batch((Request(arrivals, (7, 8), prompt_tokens=100, cached_tokens=cached),))
 
 
 def test_figures() -> None:

@@ -3,14 +3,14 @@
 import argparse
 
 from benchmarks.harness.held_out import texts_of
-from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
 from benchmarks.speed.prefix_cache import CHATS, SYSTEM, Case, figures, identical
+from draftwire_tools.turns import Arrival, Batch, Request
 
 
-def batch(first: float, *, cached: int = 0, token: int = 7) -> StreamBatch:
+def batch(first: float, *, cached: int = 0, token: int = 7) -> Batch:
     """Returns a request with two tokens, the second a second after the first."""
     arrivals = (Arrival(first, 1), Arrival(first + 1.0, 1))
-    return StreamBatch((Stream(arrivals, (token, 8), 2, 0, 0, 0, prompt_tokens=100, cached_tokens=cached),))
+    return Batch((Request(arrivals, (token, 8), prompt_tokens=100, cached_tokens=cached),))
 
 
 def test_no_two_texts_begin_alike() -> None:

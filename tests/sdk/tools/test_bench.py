@@ -16,13 +16,13 @@ from grpc import StatusCode
 from draftwire import Acceptance, SpeculationStats, StepTimes
 from draftwire._types.drafter import read_drafter
 from draftwire_tools.bench.comparison import Plan, Setting, Turn
-from draftwire_tools.bench.figures import Percentiles, Spread, figures
+from draftwire_tools.bench.figures import Percentiles, figures
 from draftwire_tools.bench.method import PLAIN, Method, parse_method
 from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire_tools.bench.report import Report
-from draftwire_tools.bench.request import Arrival, Request
 from draftwire_tools.bench.services import drafter_names
 from draftwire_tools.bench.time_spent import Reading, TimeSpent
+from draftwire_tools.turns import Arrival, Request, Spread
 from tests.harness.command import Command
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for
@@ -59,7 +59,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 
 def test_a_spread_is_median_lowest_and_highest() -> None:
-    assert Spread.of([3.0, 1.0, 8.0]) == Spread(3.0, 1.0, 8.0)
+    assert Spread.of([3.0, 1.0, 8.0]) == Spread(3.0, 1.0, 8.0, 3)
 
 
 def test_tokens_of_a_chunk_share_the_time_since_the_last_one() -> None:
@@ -80,9 +80,9 @@ def test_ratios_are_taken_within_a_run() -> None:
     ]
     plain, ours = figures(turns)
     assert (plain.method, ours.method) == (PLAIN, good)
-    assert plain.speed_up == Spread(1.0, 1.0, 1.0)
-    assert plain.tokens_per_second == Spread(0.75, 0.5, 1.0)
-    assert ours.speed_up == Spread(2.0, 2.0, 2.0)
+    assert plain.speed_up == Spread(1.0, 1.0, 1.0, 2)
+    assert plain.tokens_per_second == Spread(0.75, 0.5, 1.0, 2)
+    assert ours.speed_up == Spread(2.0, 2.0, 2.0, 2)
     assert ours.requests == 2
 
 
