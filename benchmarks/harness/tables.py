@@ -151,8 +151,11 @@ class Page:
         return "\n".join(lines) + "\n"
 
     def _comparison(self, shown: Mapping[str, Any]) -> str:
-        """Returns a table of engines. shown: columns, and blocks of rows; all figures of a block are of one result."""
-        lines = []
+        """Returns a table of engines. shown: columns, and blocks of rows; all figures of a block are of one result.
+
+        Processor and commit are a column, or a caption if all rows have the same.
+        """
+        rows: list[tuple[str, str]] = []
         for block in shown["block"]:
             form = block.get("figure", "{}")
             wanted = [form.format(each) for row in block["rows"] for names in row["figures"] for each in names]
@@ -172,9 +175,12 @@ class Page:
                     ]
                     form_of = "**{:.0f}**" if row.get("ours") else "{:.0f}"
                     cells = " | ".join("–" if value is None else form_of.format(value) for value in best)
-                    lines.append(f"| {row['text']} | {cells} | {processor}, {ours[0].commit} |")
-        head = "| | " + " | ".join(shown["columns"]) + " | processor, commit |"
-        return "\n".join([head, "|---" * (len(shown["columns"]) + 2) + "|", *lines])
+                    rows.append((f"| {row['text']} | {cells} |", f"{processor}, {ours[0].commit}"))
+        head = "| | " + " | ".join(shown["columns"]) + " |"
+        rule = "|---" * (len(shown["columns"]) + 1) + "|"
+        if len({origin for _, origin in rows}) == 1:
+            return "\n".join([head, rule, *(row for row, _ in rows), "", f"Processor and commit: {rows[0][1]}."])
+        return "\n".join([f"{head} processor, commit |", f"{rule}---|", *(f"{row} {origin} |" for row, origin in rows)])
 
 
 def _main_commit(found: Sequence[Result]) -> str:

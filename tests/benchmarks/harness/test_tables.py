@@ -134,8 +134,13 @@ def test_a_comparison_has_the_newest_result_with_all_figures_of_a_block() -> Non
     new = result("bbb", None, {"x, tokens/s": 9.0, "y, tokens/s": 9.0})
     old = result("aaa", None, {"x, tokens/s": 1.0, "y, tokens/s": 2.4, "z, tokens/s": 3.0})
     text = page(new, old, comparison=shown).text("engines")
+    assert "| ours | **2** | – |\n| theirs | 3 | – |\n\nProcessor and commit: Some CPU (A), aaa." in text
+    block["processors"] = ["Some CPU (A)", "Another"]
+    other = result("ccc", None, {"x, tokens/s": 5.0, "y, tokens/s": 4.0, "z, tokens/s": 6.0}, "Another")
+    text = page(new, old, other, comparison=shown).text("engines")
     assert "| ours | **2** | – | Some CPU (A), aaa |" in text
-    assert "| theirs | 3 | – | Some CPU (A), aaa |" in text
+    assert "| theirs | 6 | – | Another, ccc |" in text
+    block["processors"] = ["Some CPU (A)"]
     with pytest.raises(KeyError, match="no result of Some CPU"):
         page(new, comparison=shown).text("engines")
 
