@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     "sdk/draftwire/_async/client.py": "sdk/draftwire/_sync/client.py",
     "sdk/draftwire/_async/drafters.py": "sdk/draftwire/_sync/drafters.py",
+    "sdk/draftwire/_async/generations.py": "sdk/draftwire/_sync/generations.py",
     "sdk/draftwire/_calls/async_transport.py": "sdk/draftwire/_calls/transport.py",
     "draftwire_core/edge/async_client.py": "draftwire_core/edge/client.py",
     "tests/sdk/test_async_client.py": "tests/sdk/test_client.py",
@@ -32,6 +33,9 @@ PHRASES = {
     },
     "sdk/draftwire/_async/drafters.py": {
         "while requests run, for asyncio.": "while requests run.",
+    },
+    "sdk/draftwire/_async/generations.py": {
+        "of the asyncio client": "of the synchronous client",
     },
     "sdk/draftwire/_calls/async_transport.py": {
         "Calls of the asyncio client, on grpc.aio.": """Calls of the synchronous client.

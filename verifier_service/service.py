@@ -3,34 +3,74 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
+from draftwire.v1.model_info_pb2 import Limits
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ranks
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.announcing.drafter_fields import is_local, read_service_address
 from draftwire_core.pool.drafter.channel import drafter_channels
-from draftwire_core.pool.drafter.features import fetching_weights
+from draftwire_core.pool.drafter.features import FetchWeights, fetching_weights
+from draftwire_core.pool.drafter.service_drafter import Connect
+from draftwire_core.pool.drafter_pool import DrafterPool, PoolLimits
 from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.observability.metrics_server import serving_metrics
-from draftwire_core.runtime.observability.tracing import Tracing, running_tracing
+from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing, running_tracing
 from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.process.threads import started
 from draftwire_core.runtime.rpc.channel import peer_channels
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES, CAPABILITY_HIDDEN_STATES, introduce
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
+from verifier_service.admission.admission import Admission
+from verifier_service.admission.expected_wait import ExpectedWait
 from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.engine_drafters import EngineDrafterFactory
 from verifier_service.metrics.collector import VerifierCollector
+from verifier_service.reading.chat import chat_format_message
 from verifier_service.reading.local_address import read_local_address
+from verifier_service.reading.request import RequestReader
 from verifier_service.reading.text_pool import TextPool
+from verifier_service.served_model import ServedModel
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
+from verifier_service.step_loop import StepLoop
 from verifier_service.target import Target, load_target, set_threads
+from verifier_service.target_features import TargetFeatures
 from verifier_service.verifier import Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a verifier needs besides its settings and its target, from its process or from a test."""
+
+    connect: Callable[[str], Connect]
+    """Returns how a drafter at an address is called."""
+    fetch_weights: FetchWeights | None
+    """Fetches the weights of drafters that read features; None refuses these drafters."""
+    tasks: BackgroundTasks
+    prepare: Callable[[], None]
+    """Runs once in the engine's thread."""
+    on_failure: Callable[[BaseException], None]
+    """Called with what ended the engine."""
+    texts: TextPool
+    """Threads that read texts."""
+    trusted: Collection[str] = ()
+    """Addresses of drafters that are trusted."""
+    announcements: AnnouncementRules | None = None
+    """Rules for announcements; None accepts all."""
+    uses_hub: Callable[[str], bool] = lambda _: False
+    """Whether the model in a local drafter's normalized address may be a hub id."""
+    tracing: Tracing = NO_TRACING
+    clocks: DrafterClocks | None = None
+    """Clocks of the drafter pool; None uses the machine's."""
 
 
 async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -72,29 +112,19 @@ async def _serve(
     channels = peer_channels(settings)
     uses_hub = hub_rule(settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
-        verifier = Verifier(
-            target.engine,
-            target.tokenizer,
-            target.info,
+        around = Surroundings(
             connect=drafter_channels(channels, server.heap.note),
+            fetch_weights=fetching_weights(channels),
             tasks=tasks,
             prepare=lambda: set_threads(settings),
             on_failure=shutdown.fail,
-            max_waiting=settings.max_waiting,
-            max_wait_seconds=settings.max_wait_seconds,
-            max_message_bytes=settings.max_message_bytes,
             texts=TextPool(server.heap.note),
-            peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
-            max_drafters=settings.max_drafters,
-            drafters_per_request=settings.drafters_per_request,
-            trusted_drafters=trusted,
+            trusted=trusted,
             announcements=announcements,
-            allow_scoring=settings.allow_scoring,
-            share_traffic=settings.share_traffic,
             uses_hub=uses_hub,
             tracing=tracing,
-            fetch_weights=fetching_weights(channels),
         )
+        verifier = assemble(settings, target, around)
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))
         try:
@@ -109,6 +139,51 @@ async def _serve(
                 await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
         finally:
             await verifier.stop()
+
+
+def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -> Verifier:
+    """Returns a verifier of a target, made of its parts; not yet started."""
+    engine, tokenizer, info = target.engine, target.tokenizer, target.info
+    peers = PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer)
+    longest = engine.model.pool.capacity - engine.limits.max_tree_nodes
+    if peers.max_tokens:  # a longer request could never be admitted
+        longest = min(longest, peers.max_tokens)
+    limits = Limits(
+        max_sequences=engine.limits.max_sequences,
+        max_tree_nodes=engine.limits.max_tree_nodes,
+        max_message_bytes=settings.max_message_bytes,
+        max_sequence_tokens=min(info.context_length, longest),
+    )
+    steps = StepLoop(engine, around.prepare)
+    capabilities, intake = [CAPABILITY_HIDDEN_STATES], None
+    if around.fetch_weights is not None and engine.model.can_be_tapped:
+        capabilities.append(CAPABILITY_FEATURES)
+        intake = TargetFeatures(steps, around.fetch_weights)
+    identity = introduce(info, limits, capabilities)
+    wait = ExpectedWait(engine.planner.cost, engine.limits.max_step_rows)
+    places = engine.limits.max_sequences + settings.max_waiting
+    return Verifier(
+        ServedModel(info, tokenizer, chat_format_message(tokenizer.chat_format), limits, identity.build),
+        RequestReader(tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids, pool=around.texts),
+        steps,
+        DrafterPool(
+            steps,
+            identity,
+            around.connect,
+            around.tasks,
+            PoolLimits(engine.limits.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
+            trusted=around.trusted,
+            announcements=around.announcements,
+            local=EngineDrafterFactory(steps, around.uses_hub),
+            clocks=around.clocks,
+            intake=intake,
+        ),
+        Admission(wait, places, settings.max_wait_seconds, peers),
+        on_failure=around.on_failure,
+        allow_scoring=settings.allow_scoring,
+        share_traffic=settings.share_traffic,
+        tracing=around.tracing,
+    )
 
 
 def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:

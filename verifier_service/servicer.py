@@ -28,7 +28,7 @@ class VerifierServicer(VerifierServiceServicer):
         """Streams the output of one request."""
         await context.send_initial_metadata(RECEIPT)  # before any work that might end this process
         verifier, metadata = self._verifier, context.invocation_metadata() or ()
-        with request_call(verifier.tracing, verifier.info.model_id, request, metadata) as call:
+        with request_call(verifier.tracing, verifier.model.info.model_id, request, metadata) as call:
             peer = peer_name(context.peer())
             verifier.check_room(context.time_remaining())
             order = await verifier.read(request, call.request_id, peer)
@@ -55,25 +55,27 @@ class VerifierServicer(VerifierServiceServicer):
         """Returns the model, the build, the limits and the state of the engine."""
         verifier = self._verifier
         return pb.GetModelInfoResponse(
-            model=verifier.info,
-            build=verifier.build,
-            limits=verifier.limits,
+            model=verifier.model.info,
+            build=verifier.model.build,
+            limits=verifier.model.limits,
             engine=verifier.status(),
-            started_at=verifier.started_at,
-            chat_format=await self._chat_format(request, context) if verifier.tokenizer.has_chat_template else None,
+            started_at=verifier.model.started_at,
+            chat_format=await self._chat_format(request, context),
         )
 
-    async def _chat_format(self, request: pb.GetModelInfoRequest, context: Any) -> pb.ChatFormat:
+    async def _chat_format(self, request: pb.GetModelInfoRequest, context: Any) -> pb.ChatFormat | None:
         verifier = self._verifier
+        if not verifier.model.tokenizer.has_chat_template:
+            return None
         if not request.chat_template_kwargs:
-            return verifier.chat_format
+            return verifier.model.chat_format
         return await verifier.reader.texts.chat_format(request.chat_template_kwargs, peer_name(context.peer()))
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:
         """Streams the scores of a text."""
         verifier = self._verifier
         verifier.scores.check_allowed()
-        order = read_score(request, verifier.reader, verifier.limits.max_sequence_tokens)
+        order = read_score(request, verifier.reader, verifier.model.limits.max_sequence_tokens)
         async with aclosing(verifier.scores.run(order, peer_name(context.peer()))) as responses:
             async for response in responses:
                 yield response

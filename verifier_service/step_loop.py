@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.engine.feature_streams import FeatureKind
@@ -21,33 +22,42 @@ from draftwire_core.runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 
+class StepListener(Protocol):
+    """What the engine's results are delivered to, in the event loop."""
+
+    def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
+        """Takes a step's result, and the stale nodes counted since the last one, by (sequence id, source)."""
+
+    def on_features(self, features: list[SequenceFeatures]) -> None:
+        """Takes features that are known before a sequence's first step, from the prefix cache."""
+
+    def on_proposal_fault(self, fault: RefusedProposal) -> None:
+        """Takes a proposal that contradicts itself."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """Takes what ended the engine's thread."""
+
+
 class StepLoop(ProposalSink):
     """Gives the event loop access to the engine. All methods are called in the event loop."""
 
-    def __init__(
-        self,
-        engine: VerificationEngine,
-        *,
-        prepare: Callable[[], None],
-        on_step: Callable[[StepResult, dict[tuple[int, str], int]], None],
-        on_features: Callable[[list[SequenceFeatures]], None],
-        on_proposal_fault: Callable[[RefusedProposal], None],
-        on_failure: Callable[[BaseException], None],
-    ):
-        """prepare: runs once in the engine's thread. on_step: called with each step's result and the stale nodes
-        counted since the last one, by (sequence id, source). on_features: called with features that are known before a
-        sequence's first step, from the prefix cache."""
+    def __init__(self, engine: VerificationEngine, prepare: Callable[[], None]):
+        """prepare: runs once in the engine's thread."""
         self.engine = engine
         self._prepare = prepare
-        self._on_step = on_step
-        self._on_features = on_features
-        self._on_proposal_fault = on_proposal_fault
-        self._thread = EngineThread(self._work, name="verification-engine", on_failure=on_failure)
+        self._thread = EngineThread(self._work, name="verification-engine", on_failure=self._fail)
         self._stale: dict[tuple[int, str], int] = {}
+        self._listener: StepListener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
-        """Starts the engine's thread."""
+    @property
+    def places(self) -> int:
+        """How many requests run at once: the maximum, or the number running if others wait for KV slots."""
+        return self.engine.places
+
+    def start(self, listener: StepListener) -> None:
+        """Starts the engine's thread, whose results go to a listener."""
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._thread.post(self._prepare)
@@ -123,26 +133,32 @@ class StepLoop(ProposalSink):
 
     def _merge(self, source: str, proposals: Sequence[SequenceProposal], arrived_at: float) -> None:
         assert self._loop is not None
+        assert self._listener is not None
         for each in proposals:
             try:
                 count = self.engine.propose(each.sequence_id, source, each.proposal, arrived_at)
             except ProposalError as error:
                 fault = RefusedProposal(each.sequence_id, each.epoch, source, error)
-                self._loop.call_soon_threadsafe(self._on_proposal_fault, fault)
+                self._loop.call_soon_threadsafe(self._listener.on_proposal_fault, fault)
                 continue
             if count.stale:
                 key = (each.sequence_id, source)
                 self._stale[key] = self._stale.get(key, 0) + count.stale
 
+    def _fail(self, error: BaseException) -> None:
+        assert self._listener is not None  # the thread was started with it
+        self._listener.on_failure(error)
+
     def _work(self) -> float | None:
         assert self._loop is not None
+        assert self._listener is not None
         clock = self.engine.clock
         if not self.engine.busy:
             clock.enter(None)
             return self.engine.model.keep_alive()
         features = self.engine.features.hand_out()
         if features:
-            self._loop.call_soon_threadsafe(self._on_features, features)
+            self._loop.call_soon_threadsafe(self._listener.on_features, features)
         wait = self.engine.wait_seconds()
         if wait > 0:
             clock.enter("wait")
@@ -150,5 +166,5 @@ class StepLoop(ProposalSink):
         result = self.engine.step()
         clock.enter("wire")
         stale, self._stale = self._stale, {}
-        self._loop.call_soon_threadsafe(self._on_step, result, stale)
+        self._loop.call_soon_threadsafe(self._listener.on_step, result, stale)
         return 0.0

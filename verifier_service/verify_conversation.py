@@ -83,9 +83,9 @@ class VerifyConversation:
         """
         self._verifier.flooders.check(self._peer)
         start = await self._start()
-        _check_tokenizer(self._verifier.info, start.tokenizer_sha256)
+        _check_tokenizer(self._verifier.model.info, start.tokenizer_sha256)
         alone, message = _share_of_pool(start.request)
-        with request_call(self._verifier.tracing, self._verifier.info.model_id, message, self._metadata) as call:
+        with request_call(self._verifier.tracing, self._verifier.model.info.model_id, message, self._metadata) as call:
             await self._run(alone, message, call)
 
     async def _run(self, alone: bool, message: pb.GenerateRequest, call: RequestCall) -> None:
@@ -101,8 +101,8 @@ class VerifyConversation:
             if not speculates or request.finished:
                 await self._converse(request, 0, None)
                 return
-            with self._verifier.caller_drafts(request, self._refuse_proposal) as drafting:
-                await self._converse(request, self._verifier.limits.max_tree_nodes, drafting)
+            with self._verifier.request_drafters.caller(request.sequence_id, self._refuse_proposal) as drafting:
+                await self._converse(request, self._verifier.model.limits.max_tree_nodes, drafting)
 
     async def _start(self) -> pb.VerifyStart:
         try:
@@ -130,7 +130,7 @@ class VerifyConversation:
             sampling=tell_sampling(request.order.sampling),
             max_tree_nodes=max_tree_nodes,
             max_length=request.order.max_length,
-            vocab_size=self._verifier.info.vocab_size,
+            vocab_size=self._verifier.model.info.vocab_size,
         )
 
     # Messages from the caller.
@@ -173,13 +173,13 @@ class VerifyConversation:
 
     def _take(self, request: RunningRequest, message: ProposalMessage, drafting: CallerDrafting | None) -> None:
         if self._refused is not None:  # the caller could not know yet
-            request.count_stale(len(message.token_ids))
+            request.speculation.stale(len(message.token_ids))
             return
         if drafting is None:
             self._refuse_unasked()
             return
         entries = max(len(message.token_ids), len(message.parent_ids), len(message.log_probs))
-        most = self._verifier.limits.max_tree_nodes
+        most = self._verifier.model.limits.max_tree_nodes
         if entries > most:  # not worth copying for the engine, which would refuse it
             description = f"has {entries} nodes, but the request has credit for {most}"
             self._refuse_proposal(ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", description))
@@ -194,7 +194,7 @@ class VerifyConversation:
         )
         try:
             if not drafting.propose(proposal):
-                request.count_stale(len(proposal.token_ids))
+                request.speculation.stale(len(proposal.token_ids))
         except TooManyCommands as error:
             self._refuse(at_capacity(f"the verifier is too far behind the caller's messages: {error}", _RETRY_SECONDS))
 

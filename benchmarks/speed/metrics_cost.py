@@ -32,7 +32,7 @@ def counting(batch: int, rounds: int) -> list[float]:
     """Returns the microseconds to count one step, round by round."""
     outcomes = [SequenceOutcome(each, [1, 2], ["one#1", None], 10, {"one#1": 2}) for each in range(batch)]
     result = StepResult(outcomes, 3 * batch, 0.01)
-    requests = [SimpleNamespace(last_tokens_at=1.0) for _ in range(batch)]
+    requests = [SimpleNamespace(times=SimpleNamespace(last_tokens=1.0)) for _ in range(batch)]
     steps, counts, acceptance = StepCounts(), RequestCounts(), AcceptanceCounts()
     found = []
     for _ in range(rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
 from gateway_service.openai.fields.content import Content, text_of
-from gateway_service.openai.system_messages import merged
 
 _SYSTEM = ("system", "developer")
 
@@ -72,6 +72,18 @@ def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
             turn |= {"tool_call_id": message.tool_call_id, "name": names[message.tool_call_id]}
         found.append(turn)
     return merged(found)
+
+
+def merged(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a conversation whose leading system messages are one, since many chat templates allow no second one.
+
+    Instructions, system and developer messages thus come together, with a blank line between them.
+    """
+    leading = list(takewhile(lambda turn: turn["role"] == "system", turns))
+    if len(leading) < 2:
+        return list(turns)
+    text = "\n\n".join(turn["content"] for turn in leading if turn["content"])
+    return [leading[0] | {"content": text}, *turns[len(leading) :]]
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> None:

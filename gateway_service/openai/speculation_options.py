@@ -13,7 +13,7 @@ from gateway_service.openai.fields.alternatives import one_of
 from gateway_service.openai.fields.bounds import at_most, members_at_most
 from gateway_service.openai.fields.content import Content
 from gateway_service.openai.fields.declared import SpeculationFields
-from gateway_service.openai.fields.token_ids import TokenIds
+from gateway_service.openai.fields.whole_numbers import TokenIds
 
 _UINT32_END = 1 << 32
 _MOST_NAMES = 64

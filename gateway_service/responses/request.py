@@ -13,13 +13,13 @@ from gateway_service.answers.answer_form import AnswerForm
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import Tool, ToolUse
 from gateway_service.http.errors import GatewayError
+from gateway_service.openai.chat_message import merged
 from gateway_service.openai.fields.alternatives import IS_LIST, IS_TEXT, one_of, text_or_list
 from gateway_service.openai.fields.bounds import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS, Strings, at_most
 from gateway_service.openai.fields.content import text_alone
 from gateway_service.openai.fields.whole_numbers import PositiveCount
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.output_form import json_form
-from gateway_service.openai.system_messages import merged
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway_service.openai.tools import ToolName, tool_use
 

@@ -8,8 +8,9 @@
 ``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
 """
 
-from draftwire._async.client import AsyncClient, AsyncGenerationStream
+from draftwire._async.client import AsyncClient
 from draftwire._async.drafters import AsyncDrafters
+from draftwire._async.generations import AsyncGenerationStream
 from draftwire._auth.bearer_token import TokenFile, TokenSource
 from draftwire._auth.tls import Tls
 from draftwire._calls.async_transport import AsyncStream
@@ -22,8 +23,9 @@ from draftwire._messages.requests import Prompt
 from draftwire._messages.scoring import Prediction
 from draftwire._messages.tokenization import Tokenization
 from draftwire._messages.traffic import ServedRequest, Traffic
-from draftwire._sync.client import Client, GenerationStream
+from draftwire._sync.client import Client
 from draftwire._sync.drafters import Drafters
+from draftwire._sync.generations import GenerationStream
 from draftwire._types.chat_format import CallArgumentStyle, CallSpelling, ChatFormat, ToolCallFormat
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare

@@ -1,5 +1,6 @@
 """The asyncio client."""
 
-from draftwire._async.client import AsyncClient, AsyncGenerationStream
+from draftwire._async.client import AsyncClient
+from draftwire._async.generations import AsyncGenerationStream
 
 __all__ = ["AsyncClient", "AsyncGenerationStream"]

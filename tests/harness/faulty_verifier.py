@@ -20,7 +20,7 @@ from draftwire_core.engine.engine.verification_job import AskedRows, Verificatio
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.token_tree import Node
 from verifier_service.process import main
-from verifier_service.step_loop import StepLoop
+from verifier_service.step_loop import StepListener, StepLoop
 
 _BIT = 1 << 12
 """The bit of a float32's mantissa that is wrong: a 2048th of the value's own size."""
@@ -104,9 +104,9 @@ def _plant(fault: Callable[[], None]) -> None:
     """Plants a fault when the service has loaded its target: the self-test at load finds some of them, too."""
     start = StepLoop.start
 
-    def plant_and_start(self: StepLoop) -> None:
+    def plant_and_start(self: StepLoop, listener: StepListener) -> None:
         fault()
-        start(self)
+        start(self, listener)
 
     StepLoop.start = plant_and_start  # type: ignore[method-assign]
 

@@ -207,7 +207,7 @@ async def test_another_tokenizer_is_refused_by_both_sides(
     assert (error.code.name, error.reason_name) == ("FAILED_PRECONDITION", "TOKENIZER_MISMATCH")
     assert "foreign" in error.message
     assert "target" in error.message
-    assert verifier.verifier.info.tokenizer_sha256 in error.message
+    assert verifier.verifier.model.info.tokenizer_sha256 in error.message
     assert verifier.pool.describe() == []
 
 

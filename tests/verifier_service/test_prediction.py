@@ -52,7 +52,7 @@ class TestNoTokenDependsOnIt:
 
 async def test_as_text(verifier: InProcessVerifier) -> None:
     text = "the quick brown fox"
-    expected = verifier.verifier.tokenizer.encode(text, add_special_tokens=False)
+    expected = verifier.verifier.model.tokenizer.encode(text, add_special_tokens=False)
     read = await verifier.verifier.reader.read(order(speculation=expecting(Prediction(text=text))))
     assert read.prediction == expected
 

@@ -130,5 +130,5 @@ async def test_one_that_translates_for_another_target_is_refused(
             await verifier.pool.membership.attach("other:1", "")
         presented = drafter.changes.serving.hello.model.tokenizer_sha256
     assert refused.value.reason_name == "TOKENIZER_MISMATCH"
-    for named in ("draft", presented, "target", verifier.verifier.info.tokenizer_sha256):
+    for named in ("draft", presented, "target", verifier.verifier.model.info.tokenizer_sha256):
         assert named in refused.value.message

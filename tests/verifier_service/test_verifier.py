@@ -216,7 +216,7 @@ async def test_it_tells_what_it_decides_and_by_what(verifier: InProcessVerifier,
 
 async def test_it_tells_nothing_of_callers_that_draft(verifier: InProcessVerifier) -> None:
     async with verifier.running(order(max_tokens=3)) as running:
-        with verifier.verifier.caller_drafts(running, lambda error: None):
+        with verifier.verifier.request_drafters.caller(running.sequence_id, lambda error: None):
             async for _ in running.events():
                 assert not verifier.verifier.status().planner.calibrations
             assert verifier.engine.planner.models

@@ -41,7 +41,7 @@ async def verify(
 async def left_nothing(verifier: InProcessVerifier) -> None:
     await verifier.freed()
     await verifier.until(lambda: not verifier.engine.planner.models and not verifier.engine.planner.timings)
-    assert not verifier.verifier._callers
+    assert not verifier.verifier.request_drafters.callers
 
 
 async def text(verifier: InProcessVerifier, request: pb.GenerateRequest) -> list[int]:
@@ -58,7 +58,7 @@ async def test_a_caller_that_knows(verifier: InProcessVerifier, sampling: Sampli
     request = order(sampling=sampling)
     verifier.engine.drafts_awaited = True
     caller = ScriptedCaller(knowing(await text(verifier, request)))
-    finished = await verify(verifier, caller, request, verifier.verifier.info.tokenizer_sha256)
+    finished = await verify(verifier, caller, request, verifier.verifier.model.info.tokenizer_sha256)
     assert not caller.refusals
     assert "caller" in caller.output.sources
     stats = finished.speculation
@@ -84,7 +84,7 @@ async def test_what_it_is_told(verifier: InProcessVerifier) -> None:
     assert caller.opened.sampling.seed == 7
     assert caller.opened.sampling.temperature == 1.2
     assert caller.opened.sampling.top_p == 0.95
-    assert caller.opened.max_tree_nodes == verifier.verifier.limits.max_tree_nodes
+    assert caller.opened.max_tree_nodes == verifier.verifier.model.limits.max_tree_nodes
     assert caller.opened.max_length == len(PROMPT) + 5
     assert caller.opened.vocab_size == 200
     assert caller.output.started.seed == 7
@@ -230,7 +230,7 @@ async def test_all_that_verdicts_ask_for_may_be_sent_one_by_one(verifier: InProc
     request = order(max_tokens=60)
 
     def one_by_one(opening: Opening) -> Sequence[Proposal]:
-        credit = verifier.verifier.limits.max_tree_nodes
+        credit = verifier.verifier.model.limits.max_tree_nodes
         return [opening.proposal([token], parent_ids=[0]) for token in range(3, 3 + credit)]
 
     caller = ScriptedCaller(one_by_one)
@@ -393,7 +393,7 @@ class TestBeginning:
         error = await refused(verifier, start(order(), "beef"))
         assert (error.code, error.reason_name) == (grpc.StatusCode.FAILED_PRECONDITION, "TOKENIZER_MISMATCH")
         assert "beef" in error.status.message
-        assert verifier.verifier.info.tokenizer_sha256 in error.status.message
+        assert verifier.verifier.model.info.tokenizer_sha256 in error.status.message
 
     async def test_a_field_out_of_range(self, verifier: InProcessVerifier) -> None:
         error = await refused(verifier, start(order(max_tokens=0)))

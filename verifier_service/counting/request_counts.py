@@ -51,13 +51,13 @@ class RequestCounts:
     def took(self, request: RunningRequest, tokens: int, now: float) -> None:
         """Counts the tokens that a step committed for a request. now: by time.perf_counter."""
         self.generation_tokens += tokens
-        last = request.last_tokens_at
+        last = request.times.last_tokens
         if last is None:
             self.prompt_tokens += request.order.prompt_length
-            self.first_token.observe(now - request.admitted_at)
+            self.first_token.observe(now - request.times.admitted)
         else:
             self.between_tokens.observe(now - last)
-        request.last_tokens_at = now
+        request.times.last_tokens = now
 
     def end(self, request: RunningRequest, now: float) -> None:
         """Counts a request that had begun and is over, for any reason."""
@@ -70,7 +70,7 @@ class RequestCounts:
         made = len(request.tokens) - prompt - len(request.order.resumed)
         if ending != "deadline":
             self.goodput_tokens += made
-        self.latency.observe(now - request.admitted_at)
+        self.latency.observe(now - request.times.admitted)
         self.prompt_lengths.observe(prompt)
         self.output_lengths.observe(made)
 

@@ -27,7 +27,7 @@ class VerifierCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics; called in the event loop."""
         verifier = self._verifier
-        model = verifier.info
+        model = verifier.model.info
         yield info(
             "verifier",
             "The verifier, its target model, and what determines its numerics.",

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.speculation_pb2 import AcceptancePreset, DraftPlanning
-from draftwire_core.engine.acceptance.acceptance import Acceptance
+from draftwire.v1.speculation_pb2 import DraftPlanning
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.logits.grammar_form import GrammarForm
-from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from draftwire_core.engine.logits.processors import editors_of
-from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.announcing.drafter_fields import read_labels
 from draftwire_core.runtime.errors import invalid_field, refused_field
 from draftwire_core.runtime.rpc.request_id import given_request_id
 from verifier_service.reading.acceptance import read_acceptance
+from verifier_service.reading.generate_order import SENT, GenerateOrder
 from verifier_service.reading.sampling import read_changes, read_sampling
 from verifier_service.reading.structured_output import StructuredOutputReader, reads_ahead
 from verifier_service.reading.telling import read_log_probs, read_max_time, read_stop_tokens
@@ -35,82 +32,6 @@ _MAX_NAME_LENGTH = 1024
 """Most characters of a drafter's name."""
 _LOOKED_AT = 1024
 """Number of tokens at the end of a prompt from which a preset is chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerateOrder:
-    """A checked request: the sequence for the engine, and the options that the service handles."""
-
-    request_id: str
-    spec: SequenceSpec
-    """The engine's part: tokens, sampling, acceptance rule, limits and logit changes."""
-    prompt_length: int
-    """Number of leading tokens of the sequence that are the prompt; the caller has the others already."""
-    prompt_was_text: bool
-    stops: tuple[str, ...]
-    """Strings that end the output."""
-    speculate: bool
-    """Whether any drafter drafts for the request."""
-    drafter_names: tuple[str, ...] = ()
-    """The only drafters for the request, all of which draft; if empty, the pool chooses."""
-    resumable: bool = False
-    """Whether the caller can continue at another verifier."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that its drafters must carry."""
-    drafters: int | None = None
-    """Number of drafters that draft at once; None uses the verifier's setting."""
-    prediction: list[int] = field(default_factory=list)
-    """Tokens of the output that the caller expects."""
-    preset: AcceptancePreset = AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED
-    """The preset that the rule's threshold comes from."""
-    dynamic_temperature: bool = False
-    """Whether drafters lower their temperature where they are unsure."""
-    stop_token_ids: frozenset[int] = frozenset()
-    """Tokens that end the output, whether or not end-of-sequence tokens do."""
-    include_stop: bool = False
-    """Whether the text keeps the stop string or token that ended the output."""
-    special_tokens: bool = False
-    """Whether the text keeps special tokens."""
-    changes: LogitChanges = NO_CHANGES
-    """The logit changes that the sequence's editors make."""
-    max_time: float | None = None
-    """Seconds after which the request ends with the output so far."""
-    echo: bool = False
-    """Whether to report the prompt's text."""
-    jump_ahead: bool = False
-    """Whether tokens that the output form determines are drafted."""
-    left_out: tuple[str, ...] = ()
-    """Places of the parts of the output form that are not enforced."""
-
-    @property
-    def prompt(self) -> list[int]:
-        """The prompt's tokens."""
-        return list(self.spec.tokens[: self.prompt_length])
-
-    @property
-    def resumed(self) -> list[int]:
-        """Output tokens that the caller already has."""
-        return list(self.spec.tokens[self.prompt_length :])
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """Sampling parameters of the request."""
-        return self.spec.sampling
-
-    @property
-    def always_draft(self) -> bool:
-        """Whether its draft tokens are verified whatever they are worth."""
-        return self.spec.always_draft
-
-    @property
-    def max_length(self) -> int:
-        """Most tokens of prompt and output together."""
-        return self.spec.max_length
-
-    @property
-    def acceptance(self) -> Acceptance:
-        """The acceptance rule in effect."""
-        return self.spec.acceptance
 
 
 class RequestReader:
@@ -216,20 +137,17 @@ class RequestReader:
             stops=stops,
             speculate=speculate,
             drafter_names=drafter_names,
-            resumable=request.resumable,
             labels=labels,
             drafters=drafters,
             prediction=prediction,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
             stop_token_ids=stop_token_ids,
-            include_stop=request.include_stop,
-            special_tokens=request.special_tokens,
             changes=changes,
             max_time=max_time,
-            echo=request.echo,
             jump_ahead=form is not None and speculate and reads_ahead(request.structured_output),
             left_out=() if form is None else form.left_out,
+            **{name: getattr(request, name) for name in SENT},
         )
 
     def prepare(self) -> None:
@@ -237,8 +155,9 @@ class RequestReader:
         self._forms.prepare()
 
     def close(self) -> None:
-        """Ends the threads that compile output forms."""
+        """Ends the threads that compile output forms and read texts."""
         self._forms.close()
+        self.texts.close()
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
         """Raises ServiceError if an id is beyond the vocabulary."""

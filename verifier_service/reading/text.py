@@ -120,3 +120,7 @@ class TextReader:
         return refused_field(
             ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description, max_sequence_tokens=str(self._longest)
         )
+
+    def close(self) -> None:
+        """Ends the threads that read texts."""
+        self._pool.close()

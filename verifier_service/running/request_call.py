@@ -17,7 +17,7 @@ from draftwire_core.runtime.process.logs import bind_call_log, get_logger
 from draftwire_core.runtime.rpc.handshake import shown
 from draftwire_core.runtime.rpc.interceptors import told_error
 from draftwire_core.runtime.rpc.request_id import given_request_id
-from verifier_service.reading.request import GenerateOrder
+from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.running.running_request import RunningRequest
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class RequestCall:
         if not request.finished:
             log.info("request cancelled", sequence_id=request.sequence_id, completion_tokens=request.completion_tokens)
         elif not request.failed:
-            usage, stats = request.usage, request.stats
+            usage, stats = request.usage, request.speculation.total
             log.info(
                 "request finished",
                 sequence_id=request.sequence_id,
@@ -68,7 +68,7 @@ class RequestCall:
             )
         if self.span.recording:
             self.span.set(_came(request))
-            for interval in request.intervals():
+            for interval in request.times.intervals():
                 self.span.part(interval)
 
 
@@ -136,7 +136,7 @@ def _asked(order: GenerateOrder) -> dict[str, Value]:
 
 def _came(request: RunningRequest) -> dict[str, Value]:
     """Returns how a request went, as span attributes."""
-    usage, stats = request.usage, request.stats
+    usage, stats = request.usage, request.speculation.total
     attributes: dict[str, Value] = {
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
@@ -148,7 +148,7 @@ def _came(request: RunningRequest) -> dict[str, Value]:
         "draftwire.acceptance": AcceptanceRule.Name(stats.acceptance).removeprefix("ACCEPTANCE_RULE_").lower(),
         "draftwire.acceptance_rate": stats.accepted_tokens / stats.draft_tokens if stats.draft_tokens else 0.0,
         "draftwire.acceptance_length": request.new_tokens / stats.steps if stats.steps else 0.0,
-        "draftwire.drafters": request.drafter_names,
+        "draftwire.drafters": request.speculation.drafter_names,
     }
     if request.finish_reason:
         attributes["gen_ai.response.finish_reasons"] = [request.finish_reason]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 import grpc
 import numpy as np
 
-from draftwire.v1 import speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.speculation_pb2 import DraftPlanning
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import (
     FinishReason,
@@ -28,11 +25,12 @@ from draftwire_core.engine.sampling.log_probs import LogProbs
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.source import drafter_of
 from draftwire_core.runtime.errors import ServiceError
-from draftwire_core.runtime.observability.span import NO_SPAN, Interval, Span
-from verifier_service.reading.acceptance import tell_acceptance
-from verifier_service.reading.request import GenerateOrder
+from draftwire_core.runtime.observability.span import NO_SPAN, Span
+from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.running.chunk_parts import log_prob_messages, tell_rejected
 from verifier_service.running.prompt_telling import MOST_ENTRIES, PromptTelling
+from verifier_service.running.request_times import RequestTimes
+from verifier_service.running.speculation_counts import SpeculationCounts
 from verifier_service.running.stop_strings import StopStrings
 
 
@@ -74,20 +72,9 @@ class RunningRequest:
         self._prompt: PromptTelling | None = None
         if order.echo or order.spec.prompt_logprobs is not None:
             self._prompt = PromptTelling(order.prompt, tokenizer, order.spec.prompt_logprobs)
-        self.admitted_at = time.perf_counter()
-        self._began: float | None = None
-        """Time at which the first step began."""
-        self.last_tokens_at: float | None = None
-        """Time at which a step last committed tokens; the request counts use it."""
-        self._first_token: float | None = None
-        self._ended: float | None = None
+        self.times = RequestTimes()
         self._cached_tokens = 0
-        self._stats = speculation_pb2.SpeculationStats()
-        tell_acceptance(self._stats, order.acceptance, order.preset)
-        self._stats.planning = (
-            DraftPlanning.DRAFT_PLANNING_ALWAYS if order.always_draft else DraftPlanning.DRAFT_PLANNING_AUTO
-        )
-        self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
+        self.speculation = SpeculationCounts(order)
         self._chunk = GenerateChunk()
         self._chunks: deque[GenerateChunk] = deque()
         """Full chunks that precede `_chunk`."""
@@ -98,21 +85,14 @@ class RunningRequest:
 
     def take(self, outcome: SequenceOutcome) -> None:
         """Applies a step's outcome. A stop string may finish the request before the engine does."""
-        self._stats.steps += 1
-        if self._began is None:
-            self._began = outcome.began
-        self._stats.hits += outcome.hit
-        self._stats.drafts += bool(outcome.drafted)
+        self.speculation.step(outcome)
+        if self.times.began is None:
+            self.times.began = outcome.began
         told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
         self._cached_tokens = outcome.cached_tokens
-        for drafted_by, count in outcome.drafted.items():
-            self._drafter(drafter_of(drafted_by)).draft_tokens += count
-            self._stats.draft_tokens += count
         for index, (token, source) in enumerate(zip(outcome.tokens, outcome.sources, strict=True)):
             if source is not None:
-                self._drafter(drafter_of(source)).accepted_tokens += 1
-                self._stats.accepted_tokens += 1
-                self._count_position(index)
+                self.speculation.accepted(source, index)
             self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
             if self.finished:
                 break
@@ -149,16 +129,12 @@ class RunningRequest:
             self._finish(FinishReason.FINISH_REASON_DEADLINE)
             self._changed.set()
 
-    def count_stale(self, nodes: int) -> None:
-        """Counts nodes that arrived too late."""
-        self._stats.stale_nodes += nodes
-
     def fail(self, error: ServiceError) -> None:
         """Ends the request with an error."""
         if not self.finished:
             self._fault = error
             self.finished = True
-            self._ended = time.perf_counter()
+            self.times.end()
             self._changed.set()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
@@ -222,44 +198,23 @@ class RunningRequest:
     @property
     def usage(self) -> Usage:
         """Tokens and seconds so far."""
-        end = self._ended or time.perf_counter()
         return Usage(
             prompt_tokens=self.order.prompt_length,
             completion_tokens=self.completion_tokens,
-            first_token_seconds=(self._first_token or end) - self.admitted_at,
-            total_seconds=end - self.admitted_at,
+            first_token_seconds=self.times.first_token_seconds,
+            total_seconds=self.times.total_seconds,
             cached_tokens=self._cached_tokens,
         )
-
-    @property
-    def stats(self) -> speculation_pb2.SpeculationStats:
-        """Statistics of speculation so far; callers must not change them."""
-        return self._stats
-
-    @property
-    def drafter_names(self) -> list[str]:
-        """Names of the drafters whose nodes were verified, in order of first appearance."""
-        return list(self._by_drafter)
-
-    def intervals(self) -> list[Interval]:
-        """Returns how long the request spent in the queue, in prefill and in decoding, as far as it came."""
-        end = self._ended or time.perf_counter()
-        marks = [self.admitted_at, self._began, self._first_token]
-        begun = [mark for mark in marks if mark is not None]
-        names = ("queue", "prefill", "decode")
-        return [Interval(*part) for part in zip(names, begun, [*begun[1:], end], strict=False)]
 
     def served(self, drafters: Sequence[str]) -> ServedRequest:
         """Returns the finished request as followers of the traffic receive it. drafters: those that draft for it."""
         length = self.order.prompt_length
-        served = ServedRequest(
+        return ServedRequest(
             prompt_token_ids=self.tokens[:length],
             token_ids=self.tokens[length:],
-            speculation=self._stats,
+            speculation=self.speculation.message(),
             drafters=drafters,
         )
-        served.speculation.drafters.extend(self._by_drafter.values())
-        return served
 
     def _replay(self) -> None:
         """Restores the text and stop strings of a resumed request, whose caller has that text already."""
@@ -287,8 +242,7 @@ class RunningRequest:
         return final
 
     def _commit(self, token: int, drafter: str | None, log_probs: TokenLogProbs | None) -> None:
-        if self._first_token is None:
-            self._first_token = time.perf_counter()
+        self.times.token()
         self.tokens.append(token)
         self._chunk.token_ids.append(token)
         self._chunk.token_texts.append(self._tokenizer.decode([token]))
@@ -301,11 +255,6 @@ class RunningRequest:
             self._chunks.append(self._chunk)
             self._chunk = GenerateChunk()
 
-    def _count_position(self, index: int) -> None:
-        counts = self._stats.accepted_per_position
-        counts.extend([0] * (index + 1 - len(counts)))
-        counts[index] += 1
-
     def _may_stop(self, output_length: int) -> bool:
         """Whether a stop string completed by the output's last token ends the output, at this length."""
         return output_length > self.order.changes.min_tokens
@@ -317,16 +266,10 @@ class RunningRequest:
             self._chunk.drafters.append(drafter)
         return list(self._chunk.drafters).index(drafter) + 1
 
-    def _drafter(self, name: str) -> speculation_pb2.DrafterStats:
-        stats = self._by_drafter.get(name)
-        if stats is None:
-            stats = self._by_drafter[name] = speculation_pb2.DrafterStats(name=name)
-        return stats
-
     def _finish(self, reason: FinishReason) -> None:
         self.finished = True
         self._finish_reason = reason
-        self._ended = time.perf_counter()
+        self.times.end()
 
     def _final(self) -> GenerateFinished:
         text = ""
@@ -336,12 +279,11 @@ class RunningRequest:
             text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:
                 self._finish_reason = FinishReason.FINISH_REASON_STOP
-        self._stats.drafters.extend(self._by_drafter.values())
         return GenerateFinished(
             finish_reason=self._finish_reason,
             text=text,
             usage=self.usage,
-            speculation=self._stats,
+            speculation=self.speculation.message(),
             stop=self._stops.found or "",
             stop_token_id=self._stop_token,
         )

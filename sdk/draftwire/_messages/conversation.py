@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from draftwire._messages import option_types
+from draftwire._types.options import GenerateOptions
 from draftwire._types.quoting import quoted
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -23,17 +24,33 @@ _FIELDS = {"tool_call_id": "tool_call_id", "name": "name", "reasoning_content": 
 """Texts that a message may have, by the names of the contract's fields."""
 
 
+class ConversationOptions(TypedDict, total=False):
+    """How the chat template renders a conversation."""
+
+    tools: Tools | None
+    """Functions that the assistant may call, as in OpenAI's API, for the template to render. The calls are part of the
+    answer's text, spelled as ``VerifierInfo.chat_format`` says; the gateway reads them."""
+    chat_template_kwargs: Mapping[str, Any] | None
+    """Further variables for the chat template, such as ``enable_thinking``; the template reads those of
+    ``ChatFormat.template_variables``."""
+    add_generation_prompt: bool
+    """Whether the prompt ends with what begins the assistant's answer; default True."""
+    continue_final_message: bool
+    """Continue the last message, which is the assistant's, instead of answering it; default False."""
+
+
+class ChatOptions(GenerateOptions, ConversationOptions, total=False):
+    """Keyword parameters of one request with a conversation."""
+
+
 class Conversation(NamedTuple):
-    """A conversation, and how the chat template renders it."""
+    """A conversation, and its ``ConversationOptions``."""
 
     messages: Messages
     tools: Tools | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
-    """Further variables for the template."""
     add_generation_prompt: bool = True
-    """Whether the prompt ends with what begins the assistant's answer."""
     continue_final_message: bool = False
-    """Whether the answer continues the last message."""
 
 
 def conversation_message(conversation: Conversation) -> pb.ChatMessages:

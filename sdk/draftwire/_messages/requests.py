@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack
 
 from draftwire._messages import option_types
-from draftwire._messages.conversation import Conversation, conversation_message
+from draftwire._messages.conversation import (
+    ChatOptions,
+    Conversation,
+    ConversationOptions,
+    Messages,
+    conversation_message,
+)
 from draftwire._messages.field_names import naming_parameters
 from draftwire._messages.methods import GENERATE
 from draftwire._messages.option_messages import write_options
@@ -55,6 +61,13 @@ class Request:
         write_options(message, checked)
         _write_prompt(message, prompt)
         return cls(message, checked.get("timeout"))
+
+    @classmethod
+    def of_chat(cls, messages: Messages, /, **options: Unpack[ChatOptions]) -> Self:
+        """Returns the request for a conversation; otherwise as ``of``."""
+        given: dict[str, Any] = {**options}
+        rendering = {name: given.pop(name) for name in ConversationOptions.__annotations__ if name in given}
+        return cls.of(Conversation(messages, **rendering), **given)
 
     def choices(self, number: int) -> list[Self]:
         """Returns the requests for several results: the i-th, counted from 0, has the seed plus i.

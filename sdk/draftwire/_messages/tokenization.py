@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from draftwire._messages import option_types
-from draftwire._messages.conversation import Conversation, Messages, Tools, conversation_message
+from draftwire._messages.conversation import Conversation, ConversationOptions, Messages, conversation_message
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -24,43 +23,44 @@ class Tokenization:
     """Text of each token on its own; part of a character shows as U+FFFD, a special token as its name."""
 
 
-def conversation_to_tokenize(
-    messages: Messages | None,
-    tools: Tools | None,
-    chat_template_kwargs: Mapping[str, Any] | None,
-    add_generation_prompt: bool,
-    continue_final_message: bool,
-) -> Conversation | None:
-    """Returns the conversation for messages; None without them.
+class TokenizeOptions(ConversationOptions, total=False):
+    """Keyword parameters of a tokenization. Those of ``ConversationOptions`` apply to messages."""
 
-    Raises:
-        InvalidFieldError: there are no messages for what else was given.
-        TypeError: a switch is no bool.
-    """
-    if messages is not None:
-        return Conversation(messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message)
-    changed = not option_types.flag("add_generation_prompt", add_generation_prompt)
-    changed |= option_types.flag("continue_final_message", continue_final_message)
-    if changed or tools or chat_template_kwargs:
-        raise invalid_field("messages", "tools and options of a chat template apply to messages, and none are given")
-    return None
+    messages: Messages | None
+    """A conversation instead of a text, rendered by the chat template, as ``chat`` takes it."""
+    add_special_tokens: bool
+    """Add the special tokens that the tokenizer puts around a text; default False. A chat template adds its own."""
+    timeout: float | None
+    """Seconds to wait; default: the client's timeout."""
 
 
-def tokenize_request(
-    text: str | None, conversation: Conversation | None, add_special_tokens: bool
-) -> pb.TokenizeRequest:
+def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeRequest:
     """Returns the request for a text or a conversation.
 
     Raises:
-        InvalidFieldError: both of them or neither were given, or a message lacks role or content.
+        InvalidFieldError: both of them or neither were given, there are no messages for the options of a conversation,
+            or a message lacks role or content.
+        TypeError: an option does not exist, or a switch is no bool.
     """
-    if (text is None) == (conversation is None):
+    given: dict[str, Any] = {"messages": None, "add_special_tokens": False, "timeout": None, **options}
+    messages, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
+    conversation = Conversation(() if messages is None else messages, **given)
+    if messages is None:
+        _check_usual(conversation)
+    if (text is None) == (messages is None):
         raise invalid_field("text", "expected either a text or messages")
     return pb.TokenizeRequest(
         text=text or "",
-        add_special_tokens=add_special_tokens,
-        messages=None if conversation is None else conversation_message(conversation),
+        add_special_tokens=special,
+        messages=None if messages is None else conversation_message(conversation),
     )
+
+
+def _check_usual(conversation: Conversation) -> None:
+    changed = not option_types.flag("add_generation_prompt", conversation.add_generation_prompt)
+    changed |= option_types.flag("continue_final_message", conversation.continue_final_message)
+    if changed or conversation.tools or conversation.chat_template_kwargs:
+        raise invalid_field("messages", "tools and options of a chat template apply to messages, and none are given")
 
 
 def read_tokenization(message: pb.TokenizeResponse) -> Tokenization:

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -15,28 +13,26 @@ import grpc
 from draftwire._auth.bearer_token import TokenSource
 from draftwire._auth.security import Security
 from draftwire._auth.tls import Tls
-from draftwire._calls.batch import Batch, run_batch
-from draftwire._calls.deadline import Deadline
+from draftwire._calls.batch import Batch
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Stream, Transport
-from draftwire._messages.conversation import Conversation, Messages, Tools, variables_text
+from draftwire._messages.conversation import ChatOptions, Messages, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire._messages.option_types import whole
-from draftwire._messages.reading import GenerationReader
 from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
-from draftwire._messages.tokenization import Tokenization, conversation_to_tokenize, read_tokenization, tokenize_request
+from draftwire._messages.tokenization import Tokenization, TokenizeOptions, read_tokenization, tokenize_request
 from draftwire._messages.traffic import Traffic, TrafficReader
 from draftwire._messages.validation import token_ids
 from draftwire._sync.drafters import Drafters
-from draftwire._types.generation import Chunk, Generation
-from draftwire._types.logprobs import PromptReport
+from draftwire._sync.generations import Generations, GenerationStream
+from draftwire._types.generation import Generation
 from draftwire._types.model import VerifierInfo, read_verifier_info
 from draftwire._types.options import BatchOptions, GenerateOptions
 from draftwire._types.verifier import Verifier, Verifiers, VerifierStatus, parse_verifiers
-from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
+from draftwire.errors import DraftwireError
 from draftwire.v1 import verifier_service_pb2 as pb
 
 
@@ -91,6 +87,7 @@ class Client:
         self._transport = self._make_transport(
             verifiers, timeout=timeout, retry=retry or RetryPolicy(), spread=spread or SpreadPolicy(), security=security
         )
+        self._generations = Generations(self._transport)
         self.drafters = Drafters(self._transport)
         """The drafters of the verifier in use."""
 
@@ -125,7 +122,7 @@ class Client:
             TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
-        return self._choices(Request.of(prompt, **options), n)
+        return self._generations.choices(Request.of(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
         """Continues a prompt and iterates over its chunks as they are committed.
@@ -139,57 +136,27 @@ class Client:
         Raises:
             InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
         """
-        return self._stream(Request.of(prompt, **options))
+        return self._generations.stream(Request.of(prompt, **options))
 
-    def chat(
-        self,
-        messages: Messages,
-        *,
-        tools: Tools | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        n: int = 1,
-        **options: Unpack[GenerateOptions],
-    ) -> Generation:
+    def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[ChatOptions]) -> Generation:
         """Answers a conversation and returns the result. The target's chat template renders the messages.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, tool, ...) and ``content``, oldest first, and
                 where they apply ``tool_calls``, ``tool_call_id``, ``name`` and ``reasoning_content``, as OpenAI does. A
                 content is a text or a list of text parts; with ``tool_calls`` it may be None.
-            tools: functions that the assistant may call, as in OpenAI's API, for the template to render. The calls are
-                part of the answer's text, spelled as ``VerifierInfo.chat_format`` says; the gateway reads them.
-            chat_template_kwargs: further variables for the chat template, such as ``enable_thinking``; the template
-                reads those of ``ChatFormat.template_variables``.
-            add_generation_prompt: whether the prompt ends with what begins the assistant's answer.
-            continue_final_message: continue the last message, which is the assistant's, instead of answering it.
             n: see ``generate``.
-            options: see ``GenerateOptions``.
+            options: see ``GenerateOptions``, and ``ConversationOptions``: ``tools``, ``chat_template_kwargs``,
+                ``add_generation_prompt`` and ``continue_final_message``.
 
         Raises:
             DraftwireError: as ``generate``.
         """
-        conversation = Conversation(
-            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
-        )
-        return self._choices(Request.of(conversation, **options), n)
+        return self._generations.choices(Request.of_chat(messages, **options), n)
 
-    def stream_chat(
-        self,
-        messages: Messages,
-        *,
-        tools: Tools | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        **options: Unpack[GenerateOptions],
-    ) -> GenerationStream:
+    def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> GenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
-        conversation = Conversation(
-            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
-        )
-        return self._stream(Request.of(conversation, **options))
+        return self._generations.stream(Request.of_chat(messages, **options))
 
     @overload
     def generate_batch(
@@ -240,69 +207,27 @@ class Client:
                 ``TokenOutOfRangeError``), they run to completion first.
         """
         batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
-        self._run_all(batch, whole("max_concurrency", max_concurrency))
+        self._generations.run(batch, whole("max_concurrency", max_concurrency))
         return batch.outcomes()
 
-    def tokenize(
-        self,
-        text: str | None = None,
-        *,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        add_special_tokens: bool = False,
-        timeout: float | None = None,
-    ) -> list[int]:
+    def tokenize(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> list[int]:
         """Returns the token ids of a text or a conversation, by the target's tokenizer.
 
         Args:
             text: the text.
-            messages: a conversation instead of a text, rendered by the chat template; see ``chat``.
-            tools: with messages, as for ``chat``.
-            chat_template_kwargs: with messages, as for ``chat``.
-            add_generation_prompt: with messages, as for ``chat``.
-            continue_final_message: with messages, as for ``chat``.
-            add_special_tokens: add the special tokens that the tokenizer puts around a text. A chat template adds its
-                own.
-            timeout: seconds to wait; default: the client's timeout.
+            options: see ``TokenizeOptions``; ``messages`` are a conversation instead of a text.
 
         Raises:
             InvalidFieldError: the conversation cannot be rendered, not exactly one of text and messages was given, or
                 what applies to messages was given without them.
             DraftwireError: the call failed.
         """
-        tokens = self.tokenization(
-            text,
-            messages=messages,
-            tools=tools,
-            chat_template_kwargs=chat_template_kwargs,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            add_special_tokens=add_special_tokens,
-            timeout=timeout,
-        )
-        return tokens.token_ids
+        return self.tokenization(text, **options).token_ids
 
-    def tokenization(
-        self,
-        text: str | None = None,
-        *,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        add_special_tokens: bool = False,
-        timeout: float | None = None,
-    ) -> Tokenization:
+    def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        conversation = conversation_to_tokenize(
-            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
-        )
-        request = tokenize_request(text, conversation, add_special_tokens)
-        return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
+        response = self._transport.call(TOKENIZE, tokenize_request(text, options), options.get("timeout"))
+        return read_tokenization(response)
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
         """Returns the text of token ids, by the target's tokenizer.
@@ -405,77 +330,3 @@ class Client:
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
         return Transport(verifiers, **options)
-
-    def _choices(self, request: Request, number: int) -> Generation:
-        requests = request.choices(number)
-        if number == 1:
-            return _finish(self._stream(request, whole=True))
-        batch = Batch(requests)
-        self._run_all(batch, number)
-        first: Generation
-        first, *further = batch.outcomes()
-        return replace(first, further=further)
-
-    def _run_all(self, batch: Batch, max_concurrency: int) -> None:
-        """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
-        run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
-
-    def _stream(self, request: Request, *, whole: bool = False) -> GenerationStream:
-        """Starts a request. ``whole``: the caller sees no chunk before the result."""
-        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
-        return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
-
-
-class GenerationStream(Stream[Chunk]):
-    """A running request: iterate over its chunks, then read ``result``. See ``Stream`` for ending it early."""
-
-    def __init__(self, transport: Transport, reader: GenerationReader, deadline: Deadline | None) -> None:
-        """Starts the request. Called by ``Client.stream``."""
-        self._generation = reader
-        super().__init__(transport, reader, deadline)
-
-    @property
-    def seed(self) -> int:
-        """The seed in use."""
-        return self._generation.seed
-
-    @property
-    def prompt(self) -> PromptReport | None:
-        """The report on the prompt, if the request asked for one; complete from the first chunk on."""
-        return self._generation.prompt
-
-    @property
-    def left_out(self) -> list[str]:
-        """Parts of the form of output that are not enforced, from the first chunk on; see ``Generation.left_out``."""
-        return self._generation.left_out
-
-    @property
-    def finished(self) -> bool:
-        """Whether the result is available."""
-        return self._generation.finished
-
-    @property
-    def result(self) -> Generation:
-        """The result, once the stream has ended.
-
-        Raises:
-            RuntimeError: the stream has not ended.
-        """
-        return self._generation.result
-
-    def _progress(self) -> str:
-        """Returns the request's progress with a hint for the caller, for the message of a timeout."""
-        return f"{self._generation.progress} (max_time ends a request with the text so far)"
-
-    def _partial(self, error: DraftwireError) -> Generation | None:
-        return self._generation.partial("deadline" if isinstance(error, DeadlineExceededError) else "error")
-
-
-def _finish(stream: GenerationStream) -> Generation:
-    """Runs a request to completion."""
-    with stream:
-        for _ in stream:
-            pass
-        if not stream.finished:
-            raise RequestCancelledError("the stream was closed")
-    return stream.result

@@ -215,7 +215,7 @@ async def resume(
     """
     asked = Request.of(request.prompt.text, **request.options(speculation))
     asked.message.resume_token_ids.extend(tokens)
-    stream = client._stream(asked)
+    stream = client._generations.stream(asked)
     async with stream:
         async for _ in stream:
             pass

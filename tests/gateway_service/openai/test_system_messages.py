@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from gateway_service.openai.system_messages import merged
+from gateway_service.openai.chat_message import merged
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
 
 

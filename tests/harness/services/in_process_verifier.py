@@ -32,8 +32,11 @@ from tests.harness.collected import collected
 from tests.harness.services.loaded_models import loaded_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
 from tests.harness.waiting import PATIENCE
-from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.reading.text_pool import TextPool
 from verifier_service.running.running_request import RunningRequest
+from verifier_service.service import Surroundings, assemble
+from verifier_service.settings import VerifierSettings
+from verifier_service.target import Target
 from verifier_service.verifier import Verifier
 
 PROMPT = [5, 9, 14, 23, 42, 7]
@@ -271,26 +274,25 @@ async def in_process_verifier(
     *,
     slots: int = 4096,
     max_sequences: int = 16,
-    max_waiting: int = 4,
     max_tree_nodes: int = 8,
-    peer_limits: PeerLimits | None = None,
-    drafters_per_request: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no unhandled exception.
 
-    By default, reading drafters' messages takes no time; `options` can set other clocks.
+    options: settings of the verifier, and fields of its `Surroundings`. By default, reading drafters' messages takes no
+    time.
     """
-    options.setdefault("drafter_clocks", DrafterClocks(spent=lambda: 0.0))
+    given = {"max_waiting": 4, "max_wait_seconds": 0.0, "max_message_bytes": 1 << 20} | options
+    around = {"clocks": DrafterClocks(spent=lambda: 0.0)}
+    around |= {name: given.pop(name) for name in Surroundings.__dataclass_fields__ if name in given}
+    settings = VerifierSettings.model_construct(model=str(checkpoint), **given)
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with collected(), loaded_model(checkpoint, slots) as model:
         limits = EngineLimits(
             max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes, prefix_cache=True
         )
-        async with _verifier(
-            checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits, options
-        ) as made:
+        async with _verifier(checkpoint, model, limits, settings, around) as made:
             yield made
     await asyncio.sleep(0)
     assert not made.failures
@@ -302,10 +304,8 @@ async def _verifier(
     checkpoint: Path,
     model: PackedModel,
     limits: EngineLimits,
-    max_waiting: int,
-    drafters_per_request: int,
-    peer_limits: PeerLimits | None,
-    options: dict[str, Any],
+    settings: VerifierSettings,
+    around: dict[str, Any],
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
     info = ModelInfo(
@@ -324,20 +324,15 @@ async def _verifier(
     network = Network()
     failures: list[BaseException] = []
     async with BackgroundTasks(failures.append) as tasks:
-        verifier = Verifier(
-            engine,
-            tokenizer,
-            info,
+        surroundings = Surroundings(
             connect=network.connect,
             tasks=tasks,
             prepare=lambda: torch.set_num_threads(1),
             on_failure=failures.append,
-            max_waiting=max_waiting,
-            max_message_bytes=1 << 20,
-            peer_limits=peer_limits,
-            drafters_per_request=drafters_per_request,
-            **({"fetch_weights": network.fetch_weights} | options),
+            texts=TextPool(),
+            **({"fetch_weights": network.fetch_weights} | around),
         )
+        verifier = assemble(settings, Target(engine, tokenizer, info), surroundings)
         engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()
         made = InProcessVerifier(checkpoint, verifier, engine, network)

@@ -144,7 +144,7 @@ class World:
                 max_sequences=3,
                 max_waiting=2,
                 max_tree_nodes=MAX_TREE_NODES,
-                drafter_clocks=self._clocks,
+                clocks=self._clocks,
             )
         )
         self.engine: Any = self.verifier.engine

@@ -10,7 +10,7 @@ from grpc import StatusCode
 
 import draftwire
 from draftwire import Chunk, Client
-from draftwire._sync.client import GenerationStream
+from draftwire._sync.generations import GenerationStream
 from draftwire.cli.chat import introduce
 from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting

@@ -39,7 +39,7 @@ async def tokens(each: AsyncIterator[pb.GenerateResponse]) -> int:
 
 
 async def test_requests_of_one_host(services: Services, checkpoint: Path) -> None:
-    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_requests=2)) as verifier:
+    async with services.in_process_verifier(checkpoint, max_requests_per_peer=2) as verifier:
         verifier.engine.hold(1)
         first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
         await begun(first, second, other)
@@ -57,8 +57,8 @@ async def test_requests_of_one_host(services: Services, checkpoint: Path) -> Non
 
 
 async def test_tokens_of_one_host(services: Services, checkpoint: Path) -> None:
-    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
-        assert verifier.verifier.limits.max_sequence_tokens == 50
+    async with services.in_process_verifier(checkpoint, max_tokens_per_peer=50) as verifier:
+        assert verifier.verifier.model.limits.max_sequence_tokens == 50
         verifier.engine.hold(1)
         first, other = call(verifier, ONE, 24), call(verifier, OTHER, 44)  # 30 and 50 with the prompt
         await begun(first, other)
@@ -72,7 +72,7 @@ async def test_tokens_of_one_host(services: Services, checkpoint: Path) -> None:
 async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity(
     services: Services, checkpoint: Path
 ) -> None:
-    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
+    async with services.in_process_verifier(checkpoint, max_tokens_per_peer=50) as verifier:
         with pytest.raises(ServiceError) as caught:
             await anext(call(verifier, ONE, 45))
         assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", "CONTEXT_EXCEEDED")

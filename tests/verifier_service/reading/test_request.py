@@ -17,7 +17,8 @@ from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
 from verifier_service.reading import acceptance as acceptance_reader
-from verifier_service.reading.request import GenerateOrder, RequestReader
+from verifier_service.reading.generate_order import GenerateOrder
+from verifier_service.reading.request import RequestReader
 from verifier_service.reading.text_pool import TextPool
 
 VOCABULARY, CONTEXT = 200, 64

@@ -73,7 +73,7 @@ def asking(verifier: InProcessVerifier, form: dict[str, Any] | StructuredOutput 
     """Returns a request for a JSON schema, another form, or none."""
     if isinstance(form, dict):
         form = StructuredOutput(json_schema=json.dumps(form))
-    prompt = verifier.verifier.tokenizer.encode(PROMPT)
+    prompt = verifier.verifier.model.tokenizer.encode(PROMPT)
     return order(prompt, **({"max_tokens": 160, "ignore_eos": False, "structured_output": form} | fields))
 
 

@@ -19,7 +19,6 @@ from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
-from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
 
 MEGABYTES = 15_000_000
@@ -61,7 +60,7 @@ def talking_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def talking(services: Services, talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with services.in_process_verifier(talking_checkpoint, peer_limits=PeerLimits(max_requests=2)) as made:
+    async with services.in_process_verifier(talking_checkpoint, max_requests_per_peer=2) as made:
         yield made
 
 
@@ -72,7 +71,7 @@ class Watched:
         self.calls: Counter[str] = Counter()
         self.go_on = threading.Event()
         self.go_on.set()
-        tokenizer = verifier.verifier.tokenizer
+        tokenizer = verifier.verifier.model.tokenizer
         for name in ("encode", "encode_with_offsets", "decode", "render_chat"):
             monkeypatch.setattr(tokenizer, name, self._around(name, getattr(tokenizer, name)))
 
@@ -138,7 +137,7 @@ async def test_a_request_that_cannot_fit_is_refused_unread(
 
 async def test_the_refusal_says_how_many_bytes_and_how_many_there_may_be(talking: InProcessVerifier) -> None:
     error = await refusal(first_event(talking, pb.GenerateRequest(text=LARGE)))
-    most = 1024 * talking.verifier.tokenizer.bytes_per_token
+    most = 1024 * talking.verifier.model.tokenizer.bytes_per_token
     assert f"text: has {len(LARGE)} bytes" in error.message
     assert f"at most {most}" in error.message
 
@@ -165,7 +164,7 @@ async def test_what_is_only_to_be_tokenized_is_bounded_too(
 
 
 async def test_a_text_of_the_greatest_size_is_read(talking: InProcessVerifier, watched: Watched) -> None:
-    most = 1024 * talking.verifier.tokenizer.bytes_per_token
+    most = 1024 * talking.verifier.model.tokenizer.bytes_per_token
     servicer = VerifierServicer(talking.verifier)
     assert len((await servicer.Tokenize(pb.TokenizeRequest(text="x" * most), CONTEXT)).token_ids) > 1024
     assert (await refusal(servicer.Tokenize(pb.TokenizeRequest(text="x" * (most + 1)), CONTEXT))).reason_name
@@ -175,7 +174,7 @@ async def test_a_text_of_the_greatest_size_is_read(talking: InProcessVerifier, w
 
 
 async def test_what_a_template_makes_of_messages_is_bounded(talking: InProcessVerifier, watched: Watched) -> None:
-    content = "x" * (1024 * talking.verifier.tokenizer.bytes_per_token // 10)
+    content = "x" * (1024 * talking.verifier.model.tokenizer.bytes_per_token // 10)
     error = await refusal(first_event(talking, pb.GenerateRequest(messages=turns(content, role="echo"))))
     assert (error.reason_name, error.field_violations[0].field) == ("CONTEXT_EXCEEDED", "messages")
     assert "once rendered by the chat template" in error.message
@@ -231,7 +230,7 @@ def asked(text: str = "self") -> pb.GenerateRequest:
 async def begin_reading(talking: InProcessVerifier, watched: Watched, number: int) -> list[asyncio.Task[int]]:
     watched.go_on.clear()
     tasks = [asyncio.create_task(generated(talking, asked())) for _ in range(number)]
-    await talking.until(lambda: talking.verifier._reading == number)
+    await talking.until(lambda: talking.verifier._admission.being_read == number)
     await talking.until(lambda: watched.calls["encode"])
     return tasks
 
@@ -255,7 +254,7 @@ async def test_one_whose_caller_is_gone_counts_no_longer(talking: InProcessVerif
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    assert talking.verifier._reading == 0
+    assert talking.verifier._admission.being_read == 0
     assert await generated(talking, order(max_tokens=3)) == 3
     assert watched.calls == {"encode": 1, "decode": watched.calls["decode"]}, "the one that waited is never tokenized"
 
@@ -264,7 +263,7 @@ async def test_one_that_is_refused_counts_no_longer(talking: InProcessVerifier, 
     for request in (pb.GenerateRequest(text=""), pb.GenerateRequest(text=LARGE), asked("self " * 2000)):
         for _ in range(3):
             assert (await refusal(first_event(talking, request))).code.name == "INVALID_ARGUMENT"
-    assert talking.verifier._reading == 0
+    assert talking.verifier._admission.being_read == 0
     assert await asyncio.gather(*(generated(talking, asked()) for _ in range(2))) == [4, 4]
 
 

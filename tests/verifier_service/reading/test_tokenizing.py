@@ -59,7 +59,7 @@ def tokenize(talking: InProcessVerifier) -> Tokenize:
 async def test_a_text(talking: InProcessVerifier, tokenize: Tokenize) -> None:
     text = "self naïve 日本"
     answer = await tokenize(text=text)
-    assert list(answer.token_ids) == talking.verifier.tokenizer.encode(text, add_special_tokens=False)
+    assert list(answer.token_ids) == talking.verifier.model.tokenizer.encode(text, add_special_tokens=False)
     assert len(answer.token_ids) == len(answer.text_offsets) == len(answer.token_texts)
     for token_text, offset in zip(answer.token_texts, answer.text_offsets, strict=True):
         assert "\N{REPLACEMENT CHARACTER}" in token_text or text.startswith(token_text, offset)
@@ -71,7 +71,7 @@ async def test_no_text(tokenize: Tokenize) -> None:
 
 async def test_a_conversation_is_what_is_generated_from(talking: InProcessVerifier, tokenize: Tokenize) -> None:
     answer = await tokenize(messages=TALK)
-    assert talking.verifier.tokenizer.decode(answer.token_ids, skip_special_tokens=False) == RENDERED
+    assert talking.verifier.model.tokenizer.decode(answer.token_ids, skip_special_tokens=False) == RENDERED
     request = order(max_tokens=4, echo=True)
     request.messages.CopyFrom(TALK)
     output = await talking.generate(request)

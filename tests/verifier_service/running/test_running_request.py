@@ -23,7 +23,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import Output
 from tests.harness.waiting import PATIENCE
-from verifier_service.reading.request import GenerateOrder
+from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.running import running_request
 from verifier_service.running.chunk_parts import MOST_REJECTED
 from verifier_service.running.running_request import RunningRequest

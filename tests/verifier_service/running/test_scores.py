@@ -14,7 +14,6 @@ from tests.harness.services.in_process_verifier import PROMPT, TOKENS, InProcess
 from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE
 from tests.harness.verifier.running import Running
-from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
 
 TEXT = [3 + index * 7 % 90 for index in range(100)]
@@ -122,8 +121,7 @@ async def test_a_cancelled_call_frees_its_slots(scoring: InProcessVerifier) -> N
 
 
 async def test_a_peer_has_no_more_than_its_share(services: Services, checkpoint: Path) -> None:
-    limits = PeerLimits(max_requests=1)
-    async with services.in_process_verifier(checkpoint, allow_scoring=True, peer_limits=limits) as verifier:
+    async with services.in_process_verifier(checkpoint, allow_scoring=True, max_requests_per_peer=1) as verifier:
         verifier.engine.hold(0)
         first = asyncio.create_task(scored(verifier, ScoreRequest(token_ids=TEXT, top=1)))
         await verifier.until(lambda: verifier.engine.held)

@@ -132,7 +132,7 @@ async def test_tokens_have_their_texts(verifier: InProcessVerifier) -> None:
     output = await verifier.generate(order(max_tokens=10, **ASKED))
     (prompt,) = output.prompts
     assert list(prompt.token_ids) == PROMPT
-    assert prompt.text == verifier.verifier.tokenizer.decode(PROMPT)
+    assert prompt.text == verifier.verifier.model.tokenizer.decode(PROMPT)
     assert list(prompt.token_texts) == [f"w{token - 3}" for token in PROMPT]
     for text, offset in zip(prompt.token_texts, prompt.text_offsets, strict=True):
         assert prompt.text[offset:].lstrip().startswith(text)
@@ -214,7 +214,7 @@ class TestEnds:
         assert output.token_ids == plain.token_ids[: place + 1]
         assert output.finished.finish_reason == pb.FINISH_REASON_STOP
         assert output.finished.stop_token_id == token
-        decode = verifier.verifier.tokenizer.decode
+        decode = verifier.verifier.model.tokenizer.decode
         assert output.text == decode(output.token_ids[:-1])
         kept = await verifier.generate(order(stop_token_ids=[token], include_stop=True))
         assert kept.text == decode(output.token_ids)
@@ -238,7 +238,7 @@ class TestEnds:
 
     async def test_a_stop_string_that_stays(self, verifier: InProcessVerifier) -> None:
         plain, token, place = await self.token(verifier)
-        stop = verifier.verifier.tokenizer.decode([token])
+        stop = verifier.verifier.model.tokenizer.decode([token])
         output = await verifier.generate(order(stop=[stop], include_stop=True))
         assert output.text == plain.text[: plain.text.index(stop) + len(stop)]
         assert output.finished.stop == stop

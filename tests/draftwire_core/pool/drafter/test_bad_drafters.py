@@ -53,7 +53,7 @@ class TestHandshake:
         model = ModelInfo(model_id="foreign", tokenizer_sha256="beef")
         error = await refused(verifier, ScriptedDrafter(greeting=hello(model=model)).converse)
         assert (error.code, error.reason_name) == (grpc.StatusCode.FAILED_PRECONDITION, "TOKENIZER_MISMATCH")
-        for part in ("foreign", "beef", "target", verifier.verifier.info.tokenizer_sha256):
+        for part in ("foreign", "beef", "target", verifier.verifier.model.info.tokenizer_sha256):
             assert part in error.message
 
     @pytest.mark.parametrize("reason", ["TOKENIZER_MISMATCH", "PROTOCOL_MISMATCH"])
@@ -171,8 +171,8 @@ class TestHandshake:
         drafter = ScriptedDrafter()
         verifier.network.listen("good:1", drafter.converse)
         await verifier.pool.membership.attach("good:1", "")
-        assert drafter.hellos[0].model == verifier.verifier.info
-        assert drafter.hellos[0].limits == verifier.verifier.limits
+        assert drafter.hellos[0].model == verifier.verifier.model.info
+        assert drafter.hellos[0].limits == verifier.verifier.model.limits
 
 
 class TestProposals:

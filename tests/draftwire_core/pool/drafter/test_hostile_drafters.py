@@ -33,7 +33,7 @@ def time() -> SimulatedClocks:
 @pytest.fixture
 async def verifier(services: Services, checkpoint: Path, time: SimulatedClocks) -> AsyncIterator[InProcessVerifier]:
     """A verifier whose clock stands still."""
-    async with services.in_process_verifier(checkpoint, max_tree_nodes=64, drafter_clocks=time.clocks) as made:
+    async with services.in_process_verifier(checkpoint, max_tree_nodes=64, clocks=time.clocks) as made:
         made.pool.drafting._choice._rng.random = lambda: 1.0  # no exploration
         made.engine.drafts_awaited = True
         yield made

@@ -325,7 +325,7 @@ async def dear(services: Services, checkpoint: Path) -> AsyncIterator[InProcessV
     """A verifier of whose steps, 50 ms long, messages take a tenth: each look at the clock 2.5 ms."""
     looks = count()
     clocks = DrafterClocks(spent=lambda: 2.5e-3 * next(looks))
-    async with services.in_process_verifier(checkpoint, drafter_clocks=clocks) as made:
+    async with services.in_process_verifier(checkpoint, clocks=clocks) as made:
         yield made
 
 
