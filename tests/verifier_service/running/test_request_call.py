@@ -48,7 +48,7 @@ async def called(
 ) -> AsyncIterator[RunningRequest]:
     """Does what the servicer does around a request."""
     inner = verifier.verifier
-    with request_call(inner.tracing, inner.info.model_id, request, metadata) as call:
+    with request_call(inner.tracing, inner.model.info.model_id, request, metadata) as call:
         read = await inner.reader.read(request, call.request_id)
         async with asyncio.timeout(PATIENCE), inner.run(read, "", call) as running:
             yield running
