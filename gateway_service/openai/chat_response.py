@@ -27,19 +27,19 @@ from gateway_service.openai.response_parts import (
 from gateway_service.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
 
 
-class CalledFunction(BaseModel):
+class AnsweredFunction(BaseModel):
     """The function of a call."""
 
     name: str
     arguments: str
 
 
-class ToolCall(BaseModel):
+class AnsweredCall(BaseModel):
     """A call of a tool."""
 
     id: str
     type: Literal["function"] = "function"
-    function: CalledFunction
+    function: AnsweredFunction
 
 
 class AssistantMessage(BaseModel):
@@ -51,7 +51,7 @@ class AssistantMessage(BaseModel):
     refusal: None
     reasoning_content: str | None = None
     """The reasoning before the answer, if the model has any."""
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AnsweredCall] | None = None
     """The calls that the answer makes, if any."""
 
 
@@ -216,10 +216,10 @@ class ChatWriter:
     def _choice(self, index: int, result: Generation) -> ChatChoice:
         answer = Answer.read(self._plan.parser(), result.text, cut=is_cut_off(result))
         calls = [
-            ToolCall(
+            AnsweredCall(
                 id=self._call_id(index, number),
                 type="function",
-                function=CalledFunction(name=call.name, arguments=call.arguments),
+                function=AnsweredFunction(name=call.name, arguments=call.arguments),
             )
             for number, call in enumerate(answer.calls)
         ]
