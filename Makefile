@@ -84,8 +84,9 @@ test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm $(PYTEST_ARGS)
 
-lint: $(READY) ## Check style, types and import directions
+lint: $(READY) ## Check style, words, types and import directions
 	$(BIN)/ruff check
+	$(BIN)/python -m scripts.words
 	$(BIN)/ruff format --check
 	$(BIN)/python scripts/generate_sync.py --check
 	$(BIN)/mypy

@@ -86,7 +86,7 @@ def batches(target: Tokenizer, other: Tokenizer) -> Iterator[Batch]:
 
 
 def wanted(batch: Batch, probabilities: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
-    """What the draft is to learn: positions in ids[:, :-1], and its probabilities [positions, VOCABULARY] there.
+    """The draft's goal in training: positions in ids[:, :-1], and its probabilities [positions, VOCABULARY] there.
 
     probabilities: the target's [ROWS * TOKENS, vocabulary]. begins: the entry each of its tokens begins with.
     """

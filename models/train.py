@@ -134,7 +134,7 @@ def rate(step: int, progress: float) -> float:
 
 @dataclass
 class Progress:
-    """Where the run stands. Phase 0 trains the target with the draft following it, phase 1 the draft alone."""
+    """The state of the run. Phase 0 trains the target with the draft following it, phase 1 the draft alone."""
 
     phase: int = 0
     step: int = 0  # of the whole run
@@ -240,7 +240,7 @@ class Run:
         return float(-truth.clamp_min(1e-9).log().mean())
 
     def follow(self, ids: Tensor, probabilities: Tensor) -> None:
-        """Bring the draft nearer to the target's `probabilities` [positions, vocabulary] on `ids`, in two steps: it
+        """Move the draft nearer to the target's `probabilities` [positions, vocabulary] on `ids`, in two steps: it
         gains more from their number than from their size."""
         for part, wanted in zip(ids.chunk(2), probabilities.chunk(2), strict=True):
             imitate(logits_of(self.draft, part), wanted)

@@ -134,7 +134,7 @@ def listed(page: str) -> dict[str, str]:
 
 
 def differences(page: str, names: Sequence[str]) -> Iterator[str]:
-    """What is wrong in a page: classes that it leaves out or makes up, and those of `names` that are something else."""
+    """Yields faults of a page: classes that it leaves out or makes up, and those of `names` that are something else."""
     found = listed(page)
     classes = {**causal_classes(), **multimodal_classes()}
     yield from (f"{name} is not in the page" for name in classes if name not in found)

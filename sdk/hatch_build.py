@@ -1,4 +1,4 @@
-"""What the SDK's distribution takes from the checkout: metadata, and the version that `draftwire.version` reads.
+"""The build of the SDK's distribution from the checkout: metadata, and the version that `draftwire.version` reads.
 
 A source distribution has its metadata already, in PKG-INFO, so hatchling does not ask for them there.
 """

@@ -1,4 +1,4 @@
-"""What the services' distribution takes from the checkout: metadata, the packages, and the compiled part of the engine.
+"""The build of the services' distribution from the checkout: metadata, packages, the compiled part of the engine.
 
 The checkout itself compiles by it, too, when it is installed. Without a C compiler the packages work as well, slower on
 CPUs.

@@ -45,7 +45,7 @@ class FeatureNetwork(NamedTuple):
     """A network that was read from files, and packed."""
 
     kind: str
-    """Its kind, for people."""
+    """The network's kind, for people."""
     model: PackedModel
     make: Callable[[TreeGrowth], FeatureDrafter]
     """Makes a drafter with the network."""
@@ -84,7 +84,7 @@ class LoadedFeatureNetwork:
     mapping: FeatureMap
     """The map that verifiers apply to their target's states."""
     features: FeatureMapMessage
-    """Its description."""
+    """The network's description."""
 
 
 def load_network(

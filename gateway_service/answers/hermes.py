@@ -22,7 +22,7 @@ class HermesParser:
         self._content = TrimmedText(start=True)
         self._call: JsonCall | None = None
         self._closing: str | None = None
-        """What came of the end of a call so far; None elsewhere."""
+        """The part of a call's end that has come so far; None elsewhere."""
 
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""

@@ -14,7 +14,7 @@ from gateway_service.http.errors import GatewayError
 _MOST_LETTERS = 1 << 19
 """The verifier takes half as many of a form. Parts of rules count where they are written, and with their rule again."""
 _PART_LETTERS = 16
-"""What a part of a schema counts as that is read and not written."""
+"""The number of characters that a part of a schema counts as that is read and not written."""
 
 
 class LarkRules:

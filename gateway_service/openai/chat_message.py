@@ -22,7 +22,7 @@ class CalledFunction(BaseModel):
 
     name: str
     arguments: str
-    """Its arguments as the model wrote them: a JSON object, unless the answer was cut off."""
+    """The call's arguments as the model wrote them: a JSON object, unless the answer was cut off."""
 
 
 class ToolCall(BaseModel):

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from draftwire import PromptReport, TokenLogProb, TokenLogProbs
 
 _REPLACED = "\ufffd"
-"""What stands in a text for bytes that are no character."""
+"""The text that stands for bytes that are no character."""
 _LEAST = -9999.0
 """Replacement for minus infinity, which JSON lacks."""
 

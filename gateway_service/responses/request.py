@@ -224,7 +224,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         Literal["none", "auto", "required"] | FunctionChoice | None,
         one_of('"none", "auto", "required" or {"type": "function", "name": ...}'),
     ] = None
-    """Which functions to call."""
+    """The functions that the model may or must call."""
     parallel_tool_calls: bool | None = None
     """Whether there may be several calls; default true."""
     text: TextOptions | None = None

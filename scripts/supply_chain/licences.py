@@ -60,7 +60,7 @@ _NAMES = {
     "the unlicense (unlicense)": "Unlicense",
     "historical permission notice and disclaimer (hpnd)": "HPND",
 }
-"""What packages call their licences, besides the identifiers of SPDX."""
+"""Names by which packages call their licences, besides the identifiers of SPDX."""
 _OF_NVIDIA = ("nvidia-", "cuda-")
 """Beginnings of the names of CUDA's libraries, which torch requires for GPUs, under NVIDIA's own licence."""
 

@@ -58,7 +58,7 @@ class Job:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process's number."""
         return self._process.pid
 
     def kill(self) -> None:
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def ended(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """The process's exit status; None while it runs."""
         return self._process.poll()
 
     def failure(self, code: int) -> Failure:

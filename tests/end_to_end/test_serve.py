@@ -140,7 +140,7 @@ def test_the_loss_of_a_drafter_is_told_and_serving_goes_on(tmp_path: Path) -> No
             pid for pid in command.children() if "drafter_service" in Path(f"/proc/{pid}/cmdline").read_text()
         )
         os.kill(drafter, signal.SIGKILL)
-        eventually(lambda: "serving goes on without it" in command.told(), "it is told")
+        eventually(lambda: "serving continues without it" in command.told(), "it is told")
         assert complete(command.line("endpoint"))
         assert command.end() == 0
 

@@ -14,7 +14,7 @@ from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.errors import ServiceError
 
 MOST_OVERDRAFT = 4.0
-"""What the messages of a paused caller may cost beyond its account, in plain steps, before its drafting is refused."""
+"""Limit of what messages of a paused caller cost beyond its account, in plain steps; then its drafting is refused."""
 
 
 class CallerDrafting:

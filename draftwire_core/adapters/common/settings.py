@@ -16,9 +16,9 @@ class HostEngine:
     """A host engine's names."""
 
     name: str
-    """Its name in sentences."""
+    """The host engine's name in sentences."""
     key: str
-    """Its name in metrics."""
+    """The host engine's name in metrics."""
 
 
 class EngineAdapterSettings(ServiceSettings):

@@ -19,9 +19,9 @@ _LONGEST = 400
 _PLAIN = (ValueError, OSError, RuntimeError)
 """Errors whose message says it all; others get the name of their type before it."""
 _INVALID = re.compile(r"(?:Class v|V)alidation error for (?:field|validator) '\w+': \w+: (.*)")
-"""What transformers says of a configuration's field, before the sentence that says what is wrong with it."""
+"""A message of transformers about a configuration's field, which begins before the sentence that says what is wrong."""
 _TRACE = "Exception raised from"
-"""Where torch begins to list its own functions."""
+"""The beginning of torch's list of its own functions."""
 
 
 def reason_of(error: Exception) -> str:

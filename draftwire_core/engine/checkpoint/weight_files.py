@@ -31,7 +31,7 @@ _MOST_ESTIMATED = 20_000
 
 
 class WeightTotals(NamedTuple):
-    """What a checkpoint's files hold in all."""
+    """Contents of a checkpoint's files in all."""
 
     tensors: int
     """Number of tensors; for pickles, of storages."""

@@ -49,7 +49,7 @@ class Gpus:
     """The GPUs that torch can use on this machine."""
 
     names: tuple[str, ...] = ()
-    """Their names, by number."""
+    """Names of the GPUs, by number."""
     problem: str = ""
     """Why there is none."""
 
@@ -65,7 +65,7 @@ class DeviceChoice:
 
 
 class Cuda(Protocol):
-    """What is asked of ``torch.cuda``."""
+    """The part of ``torch.cuda`` that is used."""
 
     def is_available(self) -> bool:
         """Returns whether torch can use a GPU."""

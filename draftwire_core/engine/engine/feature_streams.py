@@ -34,7 +34,7 @@ class TooManyKinds(Exception):
 
 
 class FeatureKind(NamedTuple):
-    """What distinguishes features: drafters with equal ones share a tap."""
+    """The kind of features: drafters with equal ones share a tap."""
 
     layers: tuple[int, ...]
     shape: Hashable

@@ -174,10 +174,10 @@ WEIGHT_TYPES = (
 """The types of weights; the index is the library's number."""
 
 DECAYS = ("head", "value", "rate", "mean")
-"""What an element of a recurrent state decays by; the index is the library's number."""
+"""The decay of an element of a recurrent state; the index is the library's number."""
 
 GATES = ("silu", "gelu_tanh")
-"""What gates are activated by; the index is the library's number."""
+"""The activation of gates; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, LayerCall, Recurrence,

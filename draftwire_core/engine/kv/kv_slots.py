@@ -67,7 +67,7 @@ class SlotPool:
         self._count = capacity
         self._reserve: SlotReserve | None = None
         self.states: RecurrentStates | None = None
-        """What recurrent layers keep besides slots; None in models without such layers."""
+        """The memory of recurrent layers besides slots; None in models without such layers."""
 
     @property
     def free(self) -> int:

@@ -59,7 +59,7 @@ class SequenceState:
 
 
 class LaneState(NamedTuple):
-    """What recurrent layers need to know of a lane, in addition to its tokens."""
+    """A lane as recurrent layers need it, in addition to its tokens."""
 
     sequence: SequenceState
     guessed: int = 0

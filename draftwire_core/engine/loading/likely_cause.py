@@ -1,4 +1,4 @@
-"""What in a model's code may explain that packed passes compute something else, for the message of a refusal."""
+"""Causes in a model's code that may explain that packed passes compute something else, for the message of a refusal."""
 
 from __future__ import annotations
 

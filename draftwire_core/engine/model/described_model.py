@@ -32,10 +32,10 @@ def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> i
 
 
 class DescribedModel:
-    """What is known of a model before its layers are replaced, and of what it runs on."""
+    """A model as known before its layers are replaced, and of what it runs on."""
 
     backend: Backend
-    """Where the model runs."""
+    """The device that the model runs on."""
     cache: KvCache
     sampler: KernelSampler | None
     """Draws tokens on the device; None if it cannot."""
@@ -64,7 +64,7 @@ class DescribedModel:
         self.context_length = context_of(self.config, context_length, self.name)
         """Tokens of the longest sequence."""
         self.rotary_factors = settle_factors(model, self.context_length)
-        """Which of two sets of rotary factors is used, "short" or "long"; None in models with one set."""
+        """Returns which of two sets of rotary factors is used, "short" or "long"; None in models with one set."""
         self.text_part_of: str | None = getattr(model, "text_part_of", None)
         """The class of the multimodal model whose text part this is, if it is one."""
         self.architecture = self.text_part_of or type(model).__name__

@@ -34,7 +34,7 @@ class Lane:
     rows: list[int]
     first_query: int = 0
     state: LaneState | None = None
-    """What recurrent layers need to know; without it they start at the first row as if nothing preceded it."""
+    """The plan of recurrent layers; without it they start at the first row as if nothing preceded it."""
     owner: SlotList | None = None
     """The list that the context begins with, so that what is known of it from earlier steps need not be told again."""
     whole: bool = False
@@ -100,7 +100,7 @@ class PackedBatch:
     device: torch.device
     """The model's device."""
     taps: Sequence[Tap] = ()
-    """What reads hidden states between the layers of this pass; see `model.taps`."""
+    """The reader of hidden states between the layers of this pass; see `model.taps`."""
     features: torch.Tensor | None = None
     """A vector for each row, [rows, width], for models that read one next to the token."""
 

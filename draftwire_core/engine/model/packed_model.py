@@ -102,7 +102,7 @@ class PackedModel(DescribedModel):
         self.fingerprint = self.backend.fingerprint(model, self.rotary_factors)
         """Differs between models whose output would differ; see `weights_fingerprint`."""
         self.passes = self.backend.prepare(model, mixers)
-        """What runs passes of any size."""
+        """The runner of passes of any size."""
         give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)

@@ -9,7 +9,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 SETTING = "--kv-slots"
 """The setting of a model that a service loads."""
 OF_TARGET = "the target's --kv-slots"
-"""That of a model next to a target, which has as many slots."""
+"""The setting of a model next to a target, which has as many slots."""
 
 
 def check_room(model: PackedModel, slot_bytes: int, setting: str = SETTING, *, has_types: bool = True) -> None:

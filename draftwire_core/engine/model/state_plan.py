@@ -1,4 +1,4 @@
-"""What recurrent layers do in a pass: the tokens to process, each after the one before it on its path.
+"""The work of recurrent layers in a pass: the tokens to process, each after the one before it on its path.
 
 Lanes are paths from a sequence's first token to a leaf of its tree. The plan joins the lanes of a sequence to a tree,
 from the token after the sequence's state. Tokens of earlier passes are processed again from their stored inputs. Those
@@ -47,7 +47,7 @@ class StatePlan:
         self.stored_rows = torch.from_numpy(rows)
         """Rows of the batch whose inputs are to be stored, int64."""
         self.stored_at = torch.from_numpy(states.store(self._slots[rows]))
-        """Where to store them, int64."""
+        """Places to store the inputs at, int64."""
 
     def work(self, taps: int) -> PassItems:
         """The work for layers whose convolution has this many taps."""

@@ -23,7 +23,7 @@ class StepDraws(NamedTuple):
     """Draws whose rows of logits come first among those that a step wants, in their order."""
 
     sampling: SamplingBatch
-    """Their parameters, on the host."""
+    """Parameters of the rows, on the host."""
     tokens: list[int]
     """The own token of each row; -1 for roots."""
     parents: list[int]

@@ -33,17 +33,17 @@ class CallSpelling:
 
     style: ArgumentStyle
     begin: str = ""
-    """What begins the calls of an answer, before the first one."""
+    """Text that begins the calls of an answer, before the first one."""
     call_begin: str = ""
-    """What begins each call."""
+    """Text that begins each call."""
     name_end: str = ""
     """Between a call's name and its arguments (JSON)."""
     call_end: str = ""
-    """What ends each call."""
+    """Text that ends each call."""
     separator: str = ""
     """Between two calls."""
     end: str = ""
-    """What ends the calls of an answer, after the last one."""
+    """Text that ends the calls of an answer, after the last one."""
     name_key: str = ""
     """Key of the name in the object that a call is (OBJECT)."""
     arguments_key: str = ""
@@ -57,7 +57,7 @@ class CallSpelling:
     value_end: str = ""
     """After its value."""
     quote: str = ""
-    """What strings are put between (BARE_KEYS); empty stands for quotation marks with escapes."""
+    """Marks that strings are put between (BARE_KEYS); empty stands for quotation marks with escapes."""
 
     @property
     def texts(self) -> tuple[str, ...]:

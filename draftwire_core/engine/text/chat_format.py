@@ -150,7 +150,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """What a template does with tools and calls."""
+    """The behaviour of a template with tools and calls."""
 
     format: ToolCallFormat
     spelling: CallSpelling | None = None

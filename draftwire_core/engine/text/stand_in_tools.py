@@ -1,5 +1,5 @@
-"""What chat templates do not render, as texts of messages: tools, calls, results, system messages, and messages of one
-role in a row."""
+"""Stand-ins for what chat templates do not render, as texts: tools, calls, results, system messages, and
+messages of one role in a row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_tools(
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
-    """What joins the next text to the user's last message, which has that of another role; empty if it does not."""
+    """Text that joins the next text to the user's last message, which holds that of another role; else empty."""
     for message in _with_description(messages, tools) if described else messages:
         turn = _with_calls(chat_format, message) if calls else dict(message)
         role = turn["role"]

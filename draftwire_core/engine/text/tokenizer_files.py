@@ -1,4 +1,4 @@
-"""What a checkpoint has in place of the tokenizer.json that is needed, and what to do about it."""
+"""The tokenizer files of a checkpoint in place of the tokenizer.json that is needed, and what to do about it."""
 
 from __future__ import annotations
 

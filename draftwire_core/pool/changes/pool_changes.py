@@ -93,7 +93,7 @@ class PoolChanges:
             return await self._rollouts.begin(old, new, share)
 
         return self._rollouts.describe_one(
-            await self._operations.run(("roll-out", old_name, new_key, share), [old_name, new_key], work)
+            await self._operations.run(("rollout", old_name, new_key, share), [old_name, new_key], work)
         )
 
     async def finish_rollout(self, new_name: str, promote: bool) -> Rollout:

@@ -26,7 +26,7 @@ class _GarbageOfPeers(logging.Filter):
     """
 
     _TOO_LATE = "ExecuteBatchError raised in core"
-    """What gRPC logs of an answer that was sent as the call's deadline passed."""
+    """The beginning of gRPC's log record of an answer that was sent as the call's deadline passed."""
     _TEXTS = ("Exception deserializing message", "Invalid encoding on", "Unexpected [UnicodeDecodeError] raised")
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -22,7 +22,7 @@ class Example:
     token_ids: Ids
     """The likeliest tokens, best first: [positions, top]."""
     log_probs: LogProbs
-    """Their natural log-probabilities in the target: [positions, top]."""
+    """Natural log-probabilities of the tokens in the target: [positions, top]."""
 
     def check(self) -> Example:
         """Returns self; raises ValueError if the parts do not fit together."""

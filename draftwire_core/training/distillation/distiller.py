@@ -65,7 +65,7 @@ class Distillation:
 
     @property
     def worse(self) -> str:
-        """What the training has made worse, in a sentence; empty if nothing."""
+        """The figures that the training has made worse, in a sentence; empty if nothing."""
         kinds = {
             "sampled": (self.before.coupled, self.after.coupled),
             "greedy": (self.before.agreement, self.after.agreement),

@@ -1,1 +1,1 @@
-"""What trainings of drafters share that read a frozen target's hidden states."""
+"""The common part of trainings of drafters that read a frozen target's hidden states."""

@@ -14,7 +14,7 @@ from draftwire_core.training.frozen_target.trainer import FrozenTargetTrainer
 
 
 class NetworkTrainer(FrozenTargetTrainer, Generic[ConfigT]):
-    """What trainings of EAGLE-3 and DFlash drafters have in common."""
+    """The common part of trainings of EAGLE-3 and DFlash drafters."""
 
     network: DraftNetwork[ConfigT]
 

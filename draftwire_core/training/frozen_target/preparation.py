@@ -1,4 +1,4 @@
-"""What a training on a frozen target's hidden states is given, and how it runs from an order to a directory."""
+"""The input of a training on a frozen target's hidden states, and how it runs from an order to a directory."""
 
 from __future__ import annotations
 

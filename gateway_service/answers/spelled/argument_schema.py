@@ -1,4 +1,4 @@
-"""What the JSON schema of a tool's arguments says about them and about its parts."""
+"""The JSON schema of a tool's arguments: what it says about them and about its parts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ExpectedText:
 
     @property
     def raw(self) -> str:
-        """What came so far of it, white space included."""
+        """The part that has come so far, white space included."""
         return "".join(self._raw)
 
     def push(self, text: str, at: int) -> int:

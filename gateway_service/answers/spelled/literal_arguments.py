@@ -46,7 +46,7 @@ class LiteralArguments:
         self._quote = quote
         self._at = _At.OPENING
         self._frames: list[str] = []
-        """What closes the open objects and lists in JSON; empty where the keys belong to the object around it."""
+        """Text that closes the open objects and lists in JSON; empty where the keys belong to the object around it."""
         self._comma = False
         """Whether the next item comes after another."""
         self._left_out = 0
@@ -59,9 +59,9 @@ class LiteralArguments:
         self._mark = ""
         """The quotation mark of the string being read."""
         self._escape: str | None = None
-        """What came of an escape, behind the backslash."""
+        """The part of an escape that has come, behind the backslash."""
         self._space: list[str] | None = None
-        """What came behind a quotation mark: it and white space; None elsewhere."""
+        """The text behind a quotation mark: it and white space; None elsewhere."""
         self._out: list[str] = []
         self.ended = self.failed = False
 

@@ -58,7 +58,7 @@ class LiteralGrammar:
         """Returns items in their order, with commas between those that are there; the others may be missing."""
         comma = literal(self._comma)
         first, later = '""', '""'
-        """What may follow if no item has come, and if one has."""
+        """Text that may follow if no item has come, and if one has."""
         for item, needed in reversed(items):
             name = self._rules.new(f"{item} {later}")
             after = f"{comma} {name}"

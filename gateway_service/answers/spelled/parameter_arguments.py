@@ -26,7 +26,7 @@ class ParameterArguments:
         end = spelling.call_end
         marks = [match.start() for match in MARKER.finditer(end)]
         self._ends = {without_space(end), *(without_space(end[at:]) for at in marks)} - {""}
-        """What ends the call. Models leave out inner marks."""
+        """Text that ends the call. Models leave out inner marks."""
         self._next: ExpectedText | None = ExpectedText(self._after(spelling.name_end))
         """Before a key, or the call's end; None elsewhere."""
         self._key: TextUntilTags | None = None

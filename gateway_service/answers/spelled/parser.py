@@ -46,7 +46,7 @@ class SpelledParser:
         self._text = TextUntil(self._marker)
         self._content = TrimmedText(start=True)
         self._raw: list[str] = []
-        """What came since the last call ended or the marker began, until the next call is known."""
+        """The text since the last call ended or the marker began, until the next call is known."""
         self._expected = ExpectedText([self._marker])
         self._name: list[str] = []
         self._object = JsonCall(0, tools)

@@ -7,7 +7,7 @@ const status = byId("pool-status");
 const failure = byId("pool-error");
 let busy = false;
 
-/** Ask for a change and tell how it went. Resolves to whether it is done. form: where its fields are, if anywhere. */
+/** Ask for a change and show how it went. Resolves to whether it is done. form: where its fields are, if anywhere. */
 export async function change(path, body, done, form = null) {
   if (busy) return false;
   busy = true;

@@ -15,7 +15,7 @@ export function showFigures(figures) {
   setText(byId("figure-gain"), speed === null || plain === null ? "–" : `${(speed / plain).toFixed(2)}×`);
 }
 
-/** The figures of a request that runs. Chunks stand for steps, until the verifier tells how many there were. */
+/** The figures of a request that runs. Chunks stand for steps, until the verifier reports how many there were. */
 export function figuresOf(answer) {
   return { rate: answer.acceptanceRate, length: answer.acceptanceLength, speed: answer.speed };
 }

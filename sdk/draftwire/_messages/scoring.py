@@ -20,7 +20,7 @@ class Prediction:
     token_ids: list[int]
     """The likeliest tokens, best first."""
     log_probs: list[float]
-    """Their natural log-probabilities."""
+    """Natural log-probabilities of the tokens."""
 
 
 class ScoreReader:

@@ -19,7 +19,7 @@ class ServedRequest:
     token_ids: list[int]
     """Tokens of its output."""
     speculation: SpeculationStats
-    """Its speculation statistics."""
+    """The request's speculation statistics."""
     drafters: list[str]
     """Names of the drafters that drafted for it last, whether or not any of their tokens was verified."""
 

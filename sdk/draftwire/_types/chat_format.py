@@ -74,7 +74,7 @@ class ChatFormat:
     reasoning_begin: str = ""
     """The beginning of the reasoning before an answer; empty if answers have none, or if ``tool_calls`` implies it."""
     reasoning_end: str = ""
-    """Its end."""
+    """The end of the reasoning."""
     reasoning_open: bool = False
     """Whether the prompt ends within the reasoning, so that the output begins with it."""
     marker_ids: Mapping[str, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class ChatFormat:
     content_begin: str = ""
     """The beginning of an answer's text, without being part of it."""
     content_end: str = ""
-    """Its end."""
+    """The end of an answer's text."""
 
 
 def read_chat_format(message: pb.ChatFormat) -> ChatFormat:

@@ -32,13 +32,13 @@ class Drafter:
     """One drafter of a verifier's pool."""
 
     name: str
-    """Its name in the pool."""
+    """The drafter's name in the pool."""
     address: str
-    """Its address."""
+    """The drafter's address."""
     state: DrafterState
-    """Its state."""
+    """The drafter's state."""
     model: ModelInfo | None
-    """Its model; None before the first handshake, and for a drafter without a model."""
+    """The drafter's model; None before the first handshake, and for a drafter without a model."""
     sequences: int
     """Sequences that use it now."""
     draft_tokens: int
@@ -54,7 +54,7 @@ class Drafter:
     attached_at: datetime | None
     """Time at which it was attached (UTC)."""
     last_error: DraftwireError | None
-    """Its last error, if any."""
+    """The drafter's last error, if any."""
     announced: bool
     """Whether the drafter announced itself to the verifier."""
     labels: dict[str, str]

@@ -48,7 +48,7 @@ class VerifierShare:
     weight: float
     """Weight of its share."""
     streams: int
-    """Its open streams, which divide its share."""
+    """The verifier's open streams, which divide its share."""
     open_sequences: int
     """Open sequences on its streams."""
     waiting_sequences: int

@@ -43,13 +43,13 @@ class RejectedDraft:
     token_id: int
     """The token."""
     text: str
-    """Its text on its own, for display."""
+    """The token's text on its own, for display."""
     drafter: str
     """Name of the drafter that guessed it."""
     position: int
     """The position it was guessed for, counted from the start of the prompt."""
     depth: int
-    """Its depth in the token tree; 1 directly follows the last committed token."""
+    """The token's depth in the token tree; 1 directly follows the last committed token."""
 
 
 @dataclass(frozen=True, slots=True)

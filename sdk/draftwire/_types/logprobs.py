@@ -17,9 +17,9 @@ class TokenLogProb:
     logprob: float
     """Natural log of its probability: softmax of the target's unmodified logits, at temperature 1."""
     text: str
-    """Its text on its own; part of a character shows as U+FFFD."""
+    """The token's text on its own; part of a character shows as U+FFFD."""
     text_bytes: bytes
-    """Its bytes."""
+    """The token's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class PromptReport:
     """The prompt as the target sees it."""
 
     text: str
-    """Its text."""
+    """The token's text."""
     token_ids: list[int]
-    """Its tokens."""
+    """The token's tokens."""
     token_texts: list[str]
     """Text of each token on its own."""
     text_offsets: list[int]

@@ -119,13 +119,13 @@ class VerifierInfo(ModelInfo):
     build: str
     """Build of the verifier."""
     limits: Limits
-    """Its limits for each client."""
+    """The verifier's limits for each client."""
     engine: EngineStatus = field(repr=False)  # it fills pages
     """Current status of its engine."""
     started_at: datetime | None = None
     """Time of its start (UTC), at which its counts begin; None if it does not report it."""
     chat_format: ChatFormat | None = None
-    """What its chat template says about an assistant's answers; None if it has none or does not report it."""
+    """The chat template's account of an assistant's answers; None if it has none or does not report it."""
 
 
 def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:

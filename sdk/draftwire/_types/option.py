@@ -29,10 +29,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is known of an option besides its name and type."""
+    """The facts about an option besides its name and type."""
 
     help: str = ""
-    """Its line in the help of the command line, which has no flag for it if this is empty."""
+    """The option's line in the help of the command line, which has no flag for it if this is empty."""
     path: str | None = ""
     """Path of its field in ``GenerateRequest``; empty for the option's own name. None: the message does not have it."""
     default: Any = None
@@ -48,9 +48,9 @@ class Option:
     in_body: bool = False
     """Whether the bodies of the gateway's requests have it as a field of the same name, passed on unchanged."""
     name: str = ""
-    """Its name; set by ``options_of``."""
+    """The option's name; set by ``options_of``."""
     type: Any = None
-    """Its type without None; set by ``options_of``."""
+    """The option's type without None; set by ``options_of``."""
 
 
 @cache

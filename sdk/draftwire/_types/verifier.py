@@ -22,8 +22,8 @@ class Verifier:
     address: str
     """The address, as host:port."""
     weight: float = 1.0
-    """Its share of the requests, relative to the other weights; each verifier behind a DNS name has this weight. A
-    verifier with weight 0 is a standby, which gets requests only while no other can be reached."""
+    """The verifier's share of the requests, relative to the other weights; each verifier behind a DNS name has this
+    weight. A verifier with weight 0 is a standby, which gets requests only while no other can be reached."""
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -86,9 +86,9 @@ class VerifierStatus:
     """A client's view of one of its verifiers."""
 
     address: str
-    """Its address; for a DNS name that was looked up, one of the name's addresses."""
+    """The verifier's address; for a DNS name that was looked up, one of the name's addresses."""
     weight: float
-    """Its weight."""
+    """The verifier's weight."""
     reachable: bool
     """False from the time it was lost or began to drain until it serves again; it gets no requests meanwhile."""
     requests: int

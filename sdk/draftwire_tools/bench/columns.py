@@ -29,9 +29,9 @@ class FigureColumn:
     """A column of a table."""
 
     heading: str
-    """Its heading."""
+    """The column's heading."""
     align: str
-    """Its alignment, ``<`` or ``>``."""
+    """The column's alignment, ``<`` or ``>``."""
     cell: Callable[[Row], str]
     """Function that returns the text of a row's cell."""
 

@@ -49,7 +49,7 @@ class Method:
     """A combination of drafters with an acceptance rule."""
 
     name: str
-    """Its name in the results."""
+    """The method's name in the results."""
     drafters: tuple[Drafter, ...] = ()
     """Drafters of the pool that draft at the same time."""
     predicts: bool = False

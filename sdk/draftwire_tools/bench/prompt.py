@@ -25,7 +25,7 @@ class BenchPrompt:
     task: str
     """The kind of text it asks for; figures are reported by task."""
     name: str
-    """Its name within the task."""
+    """The prompt's name within the task."""
     text: str
     """The prompt."""
     prediction: str | None = None

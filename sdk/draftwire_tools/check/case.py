@@ -88,13 +88,13 @@ class Case:
     """One case under all samplings."""
 
     name: str
-    """Its name."""
+    """The case's name."""
     results: dict[str, CaseResult] = field(default_factory=dict)
-    """Its results by sampling."""
+    """The case's results by sampling."""
     batch: int = 1
     """Requests at once."""
     events: str = ""
-    """What happened meanwhile, such as a number of swaps."""
+    """The happenings meanwhile, such as a number of swaps."""
     not_run: str = ""
     """Why it was not run, or not completely; empty if it was."""
 

@@ -33,7 +33,7 @@ class DistributionTest:
     """A test of sampled tokens."""
 
     name: str
-    """What drafted, and the sampling."""
+    """The drafter and the sampling."""
     tokens: int
     """Tokens drawn, of which each had a distribution of its own."""
     seeds: int
@@ -41,7 +41,7 @@ class DistributionTest:
     statistic: float
     """The chi-square statistic."""
     degrees: int
-    """Its degrees of freedom."""
+    """The test's degrees of freedom."""
     p_value: float
     """Probability that it is as large or larger if the tokens are drawn from the target's distribution."""
     least: float

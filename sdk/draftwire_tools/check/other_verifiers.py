@@ -38,7 +38,7 @@ class Variant(NamedTuple):
     name: str
     """The name of its case."""
     flags: tuple[str, ...]
-    """Its flags, besides those of the first one."""
+    """The verifier's flags, besides those of the first one."""
     plain: bool = False
     """Whether its requests decode plainly, instead of with all drafters."""
     batch: int = 1

@@ -20,11 +20,11 @@ class Output:
     """Everything of an output that must not depend on speculation."""
 
     token_ids: tuple[int, ...]
-    """Its tokens."""
+    """The output's tokens."""
     token_texts: tuple[str, ...]
     """The text of each token on its own."""
     text: str
-    """Its text."""
+    """The output's text."""
     finish_reason: str
     """Why it ended."""
     logprobs: tuple[tuple[tuple[int, float], ...], ...]

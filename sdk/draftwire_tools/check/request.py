@@ -32,13 +32,13 @@ class CheckRequest:
     """One request, which must have one output."""
 
     number: int
-    """Its number within its sampling."""
+    """The request's number within its sampling."""
     prompt: CheckPrompt
-    """Its prompt."""
+    """The request's prompt."""
     sampling: str
     """The name of its sampling."""
     seed: int
-    """Its seed."""
+    """The request's seed."""
     max_tokens: int
     """Most tokens of its output."""
     asked: Mapping[str, Any]
@@ -46,7 +46,7 @@ class CheckRequest:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What the output depends on, within one check."""
+        """The inputs that the output depends on, within one check."""
         return self.sampling, self.number
 
     def options(self, speculation: Speculation, **more: Any) -> GenerateOptions:

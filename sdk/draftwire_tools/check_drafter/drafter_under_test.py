@@ -55,7 +55,7 @@ class DrafterUnderTest:
 
     @property
     def features(self) -> Features | None:
-        """What makes the features that the drafter reads; None if it reads none, or describes them wrongly."""
+        """The maker of the features that the drafter reads; None if it reads none, or describes them wrongly."""
         described = "features" in self.hello.capabilities and self.hello.HasField("features")
         return Features(self.hello.features) if described and not map_fault(self.hello.features) else None
 

@@ -1,4 +1,4 @@
-"""What a check has found so far: one finding per rule."""
+"""The findings of a check so far: one finding per rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Finding:
     rule: str
     """Name of the rule."""
     outcome: Outcome
-    """Its outcome."""
+    """The rule's outcome."""
     why: str
     """The cause of a failure or of a skipped rule; a remark about one that passed, often empty."""
 

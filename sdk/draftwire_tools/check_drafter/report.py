@@ -19,12 +19,12 @@ _MARKS = {Outcome.PASSED: "pass", Outcome.FAILED: "FAIL", Outcome.SKIPPED: "skip
 
 @dataclass(frozen=True, slots=True)
 class DrafterReport:
-    """What a check has found."""
+    """The findings of a check."""
 
     address: str
     """The drafter's address."""
     hello: model_info_pb2.PeerInfo
-    """Its hello; empty if none came."""
+    """The drafter's hello; empty if none came."""
     findings: Sequence[Finding]
     """One finding per rule."""
 

@@ -70,9 +70,9 @@ class DemoDrafter:
     """A drafter service of the demo."""
 
     name: str
-    """Its name in the pool."""
+    """The drafter's name in the pool."""
     address: str
-    """Its address."""
+    """The drafter's address."""
     kill: Callable[[], None]
     """Function that kills its process."""
 

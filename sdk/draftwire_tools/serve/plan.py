@@ -1,4 +1,4 @@
-"""What is to be served, and how the processor's cores are divided."""
+"""The plan of what is served, and how the processor's cores are divided."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from draftwire.cli.failure import Failure
 from draftwire_tools.service import free_address
 
 USUAL_VERIFIER = "127.0.0.1:50051"
-"""Where the other commands look for a verifier."""
+"""The address at which the other commands look for a verifier."""
 
 
 def listen_address(flag: str, address: str) -> str:

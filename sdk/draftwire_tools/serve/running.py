@@ -77,7 +77,7 @@ class Serving:
                 if drafter.ended is not None:
                     del left[name]
                     why = drafter.failure(drafter.ended)
-                    self._console.print(f"{why}\nserving goes on without it", soft_wrap=True)
+                    self._console.print(f"{why}\nserving continues without it", soft_wrap=True)
             if time.monotonic() > due:
                 with contextlib.suppress(DraftwireError):  # busy or ending, which the loop above finds
                     self._say(self._gain.news())

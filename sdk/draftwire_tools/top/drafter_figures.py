@@ -17,7 +17,7 @@ class DrafterFigures:
     name: str
     address: str
     model: str | None
-    """Its model; None before the first handshake, and for a drafter without a model."""
+    """The drafter's model; None before the first handshake, and for a drafter without a model."""
     state: DrafterState
     sequences: int
     """Sequences that use it now."""
@@ -26,7 +26,7 @@ class DrafterFigures:
     recent_acceptance_rate: float | None
     """Accepted / draft tokens between the two readings."""
     draft_tokens_per_second: float | None
-    """Its draft tokens verified, those of requests with a lossy rule included."""
+    """The drafter's draft tokens verified, those of requests with a lossy rule included."""
     stale_nodes_per_second: float | None
     """Proposed nodes that arrived too late."""
     accepted_per_second: float
@@ -36,7 +36,7 @@ class DrafterFigures:
     response_seconds: float | None
     """Smoothed time from a verdict to the first proposal that builds on it: the round trip, drafting included."""
     error: str | None
-    """Its last error, if any."""
+    """The drafter's last error, if any."""
 
 
 def drafter_figures(verifier: str, now: Sample, before: Sample | None) -> list[DrafterFigures]:

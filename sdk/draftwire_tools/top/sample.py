@@ -17,7 +17,7 @@ class Sample:
     info: VerifierInfo
     """The verifier."""
     drafters: list[Drafter]
-    """Its drafters, oldest first."""
+    """The pool's drafters, oldest first."""
 
     @property
     def tokens(self) -> int:

@@ -58,7 +58,7 @@ SUPPORTED_TYPES = (*PLAIN_TYPES, "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"
 
 @dataclass(frozen=True, slots=True)
 class GgufEntry:
-    """Where a tensor lies, and how it is stored."""
+    """A tensor's place in the file, and its type."""
 
     name: str
     """The name in the file, such as `blk.0.attn_q.weight`."""

@@ -24,7 +24,7 @@ _TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 """Names in files of the special tokens of transformers."""
 _SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
+"""The character that SentencePiece writes for a space."""
 _LONGEST_PIECE = 256
 """Most bytes of a token whose merges have to be found: the time for it grows with the square."""
 
@@ -39,7 +39,7 @@ class _Splitting:
     ignore_merges: bool = False
     """Whether a part that is a token is taken whole."""
     affixes: str | None = None
-    """What marks parts of words. An empty text means the same as None, but gives another fingerprint."""
+    """The mark of parts of words. An empty text means the same as None, but gives another fingerprint."""
     add_bos: bool = False
     """Whether a text begins with the token `bos` if the file does not say."""
 

@@ -1,4 +1,4 @@
-"""What drafting blocks needs of a network."""
+"""The network of a drafter of blocks, as the drafter needs it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Reading(NamedTuple):
     features: torch.Tensor
     """[n, width]"""
     slots: np.ndarray
-    """Where to, int64 [n]."""
+    """Slots to write to, int64 [n]."""
 
 
 class Block(NamedTuple):
-    """What a block is guessed from."""
+    """The state that a block is predicted from."""
 
     context: np.ndarray
     """Slots of what has been read, int64."""

@@ -43,7 +43,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class DflashConfig:
-    """What the tensors of a DFlash checkpoint compute."""
+    """The computation of a DFlash checkpoint's tensors."""
 
     layers: Qwen3Config
     """The decoder layers; its vocabulary is the target's."""

@@ -44,7 +44,7 @@ _EAGLE_CONFIG: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class EagleConfig:
-    """What the tensors of an EAGLE-3 checkpoint compute."""
+    """The computation of an EAGLE-3 checkpoint's tensors."""
 
     layers: PretrainedConfig
     """The decoder layers; its vocabulary is the target's."""

@@ -1,6 +1,6 @@
 """Reads the fields of a drafter's config.json, each checked and named in errors.
 
-Fields that are not understood are refused by name, since ignoring one could change what the layers compute.
+Fields that are not supported are refused by name, since ignoring one could change what the layers compute.
 """
 
 from __future__ import annotations

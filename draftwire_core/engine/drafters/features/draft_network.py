@@ -25,7 +25,7 @@ _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_f
 
 
 class TargetShape(NamedTuple):
-    """What a checkpoint has to fit."""
+    """The target that a checkpoint has to fit."""
 
     layers: int
     hidden_size: int
@@ -34,7 +34,7 @@ class TargetShape(NamedTuple):
 
 
 class NetworkConfig(Protocol):
-    """What the configurations of all kinds have in common."""
+    """The common part of the configurations of all kinds."""
 
     @property
     def layers(self) -> PretrainedConfig:

@@ -1,4 +1,4 @@
-"""Where a drafter finds the features of committed tokens."""
+"""The source of the features of committed tokens, for a drafter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint leaves to the target, read from the target's files without loading the target."""
+"""The parts that a checkpoint leaves to the target, read from the target's files without loading the target."""
 
 from __future__ import annotations
 

@@ -48,18 +48,18 @@ class PlannedRow:
     sequence: int
     position: int
     worth: float
-    """Its chance of being on the target's path, as far as it is known."""
+    """The node's chance of being on the target's path, as far as it is known."""
     path: tuple[int, ...]
     """Slots of its ancestors behind the context."""
     token: int = -1
     parent: PlannedRow | None = None
-    """Whose child of this rank it is; None for a node that is there."""
+    """The node whose child of this rank it is; None for a node that is there."""
     rank: int = 0
     node: Node | None = None
     slot: int = -1
     step: int = 0
     index: int = 0
-    """Its row in the step."""
+    """The node's row in the step."""
     children: dict[int, PlannedRow] = field(default_factory=dict)
     """The planned rows of its children, by rank."""
 

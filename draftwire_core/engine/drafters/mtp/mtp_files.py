@@ -17,7 +17,7 @@ _NUMBERS = ("num_mtp_layers", "mtp_num_hidden_layers", "num_nextn_predict_layers
 
 
 class MtpInput(nn.Module):
-    """What the layer reads for a token: its embedding, and the target's last hidden state for the token before it.
+    """The layer's input for a token: its embedding, and the target's last hidden state for the token before it.
 
     Takes the place of the embedding, so that the decoder layer behind it is one like the target's. The hidden states
     are the features of the pass.

@@ -1,4 +1,4 @@
-"""What recurrences are made of: their shape and weights, their memory, and the tokens of a pass."""
+"""The parts of recurrences: their shape and weights, their memory, and the tokens of a pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecurrenceShape:
     decay_each_key: bool = False
     """Whether there is a decay for each element of the key, instead of one for each head."""
     decays: Decays = "head"
-    """What an element of the state decays by: a factor of its head, or of its head's key; a factor of its value; or
+    """The decay of an element of the state: a factor of its head, or of its head's key; a factor of its value; or
     e^(step of its value * its own rate), where values are multiplied by their steps, too. With "mean", the result is
     the mean of a channel's values, weighted by e^key, which decays at the channel's rate (`csrc/ops.h`)."""
 

@@ -13,11 +13,11 @@ class Strictness(enum.Enum):
     """Whether parts that no grammar can enforce are refused or left out."""
 
     LENIENT = 0
-    """They are left out: the reader of the value checks it."""
+    """Left out: the reader of the value checks it."""
     USUAL = 1
-    """They are refused, except for formats and `uniqueItems`, which count as annotations."""
+    """Refused, except for formats and `uniqueItems`, which count as annotations."""
     STRICT = 2
-    """They are refused."""
+    """Refused."""
 
 
 _MOST_DROPPED = 64

@@ -52,7 +52,7 @@ class ForwardPass:
     plan: StatePlan | None = None
     """The work of recurrent layers; None in models without such layers."""
     recurrence: tuple[RecurrenceCall, StoredRows] | None = None
-    """What fused recurrent layers have used last, for the next ones; and the rows whose inputs they keep."""
+    """The arrays that fused recurrent layers have used last, for the next ones; and the rows whose inputs they keep."""
     reading: TapReading | None = None
     """Reads hidden states between the layers; None if no tap does."""
 

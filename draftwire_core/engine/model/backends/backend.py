@@ -30,14 +30,14 @@ RunFixed = Callable[[FixedRows, Tensor | None], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a model needs of its backend."""
+    """The needs of a model that its backend has to meet."""
 
     name: str
     """The model's, for messages."""
     architecture: str
     dtype: torch.dtype
     weights: Weights
-    """What linear layers keep."""
+    """The form of linear layers' weights."""
     kv_dtype: KvDtype
     """Type of keys and values in the KV cache."""
     group_size: int
@@ -47,7 +47,7 @@ class Needs:
 
 
 class Description(NamedTuple):
-    """What a backend is like."""
+    """The properties of a backend."""
 
     layer_kernels: str
     """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
@@ -90,19 +90,19 @@ class Backend(Protocol):
         recurrent ones. Raises UnsupportedModelError."""
 
     def layers(self, model: PreTrainedModel) -> ModelLayers:
-        """What runs a view of the first layers of the prepared model. Raises ModelLoadError."""
+        """Returns the runner of a view of the first layers of the prepared model. Raises ModelLoadError."""
 
     def cache(self, slots: int) -> KvCache:
         """An empty KV cache for the prepared model."""
 
     def steps(self, slots: int, run: RunFixed) -> StepRunner | None:
-        """What runs steps in fixed sizes over a cache of `slots` slots; None where passes have any size."""
+        """Returns the runner of steps in fixed sizes over a cache of `slots` slots; None where passes have any size."""
 
     def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
-        """What runs drafts of several steps by one call; None where each is a call of its own."""
+        """Returns the runner of drafts of several steps by one call; None if each is a call of its own."""
 
     def describe(self) -> Description:
-        """What the backend is like, once a model is prepared."""
+        """Returns the properties of the backend, once a model is prepared."""
 
     def keep_alive(self) -> float | None:
         """Keeps idle ranks alive; to be called between passes. Returns the seconds after which to call it again unless

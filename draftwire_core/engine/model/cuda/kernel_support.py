@@ -19,8 +19,9 @@ _HEAD_SIZES = ("head_dim", "v_head_dim", "qk_head_dim", "global_head_dim")
 
 
 def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig, context_length: int) -> str | None:
-    """What the kernels lack for a model, in words; None if nothing. config: of the text decoder. context_length: of the
-    longest sequence.
+    """Returns what the kernels lack for a model, in words; None if nothing.
+
+    config: of the text decoder. context_length: of the longest sequence.
 
     On CPUs they run in Triton's interpreter, for tests.
     """

@@ -17,13 +17,13 @@ class LanePaths(NamedTuple):
     rows: np.ndarray
     """[n]"""
     starts: np.ndarray
-    """Where the lane of each of the `rows` begins, [n]."""
+    """Beginning of the lane of each of the `rows`, [n]."""
     queries: np.ndarray
-    """Which of the `rows` are queries, [asked] indices."""
+    """Indices of the `rows` that are queries, [asked]."""
     asked: np.ndarray
-    """Their rows, [asked]."""
+    """Rows of the queries, [asked]."""
     ranges: np.ndarray
-    """Their ranges, [asked]."""
+    """Ranges of the queries, [asked]."""
 
     @classmethod
     def of(cls, ranges: list[list[Lane]]) -> LanePaths:

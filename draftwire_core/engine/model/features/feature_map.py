@@ -24,7 +24,7 @@ _CHECKED_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FeatureShape:
-    """What a feature map computes."""
+    """The computation of a feature map."""
 
     states: int
     """Number of layers whose states are read."""
@@ -41,7 +41,7 @@ class FeatureShape:
     unmapped: bool = False
     """Whether there is no linear map; features are then as wide as the states side by side."""
     epsilon: float = 1e-6
-    """What the norms add to the mean of squares."""
+    """The epsilon that norms add to the mean of squares."""
 
     @property
     def weights(self) -> int:

@@ -58,7 +58,7 @@ class SlotStates:
 
 
 class Tap:
-    """Where to read in a model, what to make of the states, and where to keep the results."""
+    """A tap: where to read in a model, what to make of the states, and where to keep the results."""
 
     def __init__(self, layers: Sequence[int], mapping: nn.Module, states: SlotStates):
         """layers: indices of the layers whose inputs are read; the number of layers reads the last one's output.
@@ -140,7 +140,7 @@ class Tap:
 
 
 class TapReading:
-    """What taps read in one forward pass, made when it begins."""
+    """The states that taps read in one forward pass, made when it begins."""
 
     def __init__(self, taps: Sequence[Tap], rows: int, width: int, dtype: torch.dtype):
         """rows: of the pass. width, dtype: of the model's hidden states."""

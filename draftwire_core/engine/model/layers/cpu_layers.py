@@ -1,4 +1,4 @@
-"""What a model computes with on CPUs: its layers are replaced by those of compiled code, or else by packed ones."""
+"""The layers of a model on CPUs: its layers are replaced by those of compiled code, or else by packed ones."""
 
 from __future__ import annotations
 

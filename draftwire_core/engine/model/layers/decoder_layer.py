@@ -73,11 +73,11 @@ class ResidualStream(NamedTuple):
     """The residual stream of a forward pass whose layers all overwrite one tensor."""
 
     hidden: torch.Tensor
-    """That tensor [1, rows, width]: `values`, rounded to its dtype."""
+    """The tensor [1, rows, width]: `values`, rounded to its dtype."""
     values: torch.Tensor
     """float32 [rows, width]"""
     calls: list[_Call]
-    """Those of compiled layers."""
+    """Calls of compiled layers."""
 
     def call(self, angles: Angles | None) -> _Call | None:
         """The call with these angles, if a layer has had them before."""

@@ -33,7 +33,7 @@ _OUTPUT = "out_proj"
 
 
 class _Layout(NamedTuple):
-    """Where the parts of key heads are among the outputs of the joined projection, see `DeltaParts`."""
+    """Places of the parts of key heads among the outputs of the joined projection, see `DeltaParts`."""
 
     places: tuple[int, ...]
     strides: tuple[int, ...]

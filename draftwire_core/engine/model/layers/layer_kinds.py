@@ -17,7 +17,7 @@ Of = Callable[[nn.Module], int | None]
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """What sets a class of decoder layers apart. Norms are root mean square norms, named as the layer's attributes."""
+    """A class of decoder layers. Norms are root mean square norms, named as the layer's attributes."""
 
     window: Of = lambda attention: None
     """The sliding window of a layer's attention."""

@@ -41,7 +41,7 @@ class AttentionParts:
     gated: bool
     """Whether each head's query is followed by a gate of its results."""
     kv_parts: int
-    """What is projected next to queries: 2 for keys and values, 1 for keys that are the values, too, 0 for nothing."""
+    """Projections next to queries: 2 for keys and values, 1 for keys that are the values, too, 0 for none."""
     kv_layer: int
     """The layer under which the keys and values that it sees are cached."""
 
@@ -56,7 +56,7 @@ class DeltaParts:
     """A gated delta net in place of attention."""
 
     module: nn.Module
-    """That of transformers, which knows its recurrence once the model has packed mixers."""
+    """The module of transformers, which knows its recurrence once the model has packed mixers."""
     project: nn.Module
     output: nn.Module
     input_norm: Norm | None
@@ -66,13 +66,13 @@ class DeltaParts:
     rates: torch.Tensor
     """Of decays, at most 0, float32 [value heads]."""
     bias: torch.Tensor
-    """What the steps of decays are increased by, float32 [value heads]."""
+    """The increase of the steps of decays, float32 [value heads]."""
     places: tuple[int, ...]
     """In a row of projected elements: of the first key head's query, key, values, gates, steps and strengths."""
     strides: tuple[int, ...]
     """From the places of a key head to those of the next."""
     strength: float
-    """What betas are multiplied by."""
+    """The factor of betas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class LayerParts:
     factor: float
     """Of the residual stream after the last block."""
     gate: str
-    """What the gates are activated by, one of GATES."""
+    """The activation of the gates, one of GATES."""
 
     @property
     def linears(self) -> tuple[nn.Module, ...]:

@@ -35,7 +35,7 @@ _DOWN, _OUTPUT = (("down_proj",), ("w2",)), (("o_proj",), ("out_proj",))
 
 
 class Blocks(NamedTuple):
-    """Which blocks of a layer compiled code supports. The others stay transformers' code between fused norms."""
+    """The blocks of a layer that compiled code supports. The others stay transformers' code between fused norms."""
 
     attention: bool
     net: bool
@@ -113,7 +113,7 @@ def weight_of_norm(norm: nn.Module, adds_one: bool) -> torch.Tensor:
 
 
 def eps_of_norm(norm: nn.Module) -> float:
-    """What a norm adds to the mean square."""
+    """Returns what a norm adds to the mean square."""
     return _eps_of(norm)
 
 
@@ -160,7 +160,7 @@ def _splits(attention: nn.Module) -> bool:
 
 
 def _gate_of(mlp: nn.Module) -> str | None:
-    """What the gate of a block is activated by; None if compiled code does not have it."""
+    """Returns the activation of a block's gate; None if compiled code does not have it."""
     found = getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
     return _GATES.get(type(found))
 

@@ -78,7 +78,7 @@ class BlockWeight(QuantisedWeight):
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name."""
+        """The weight's tensors, by name."""
         return {"weight": self.raw}
 
     def product(self) -> CompiledProduct | None:
@@ -86,7 +86,7 @@ class BlockWeight(QuantisedWeight):
         return CompiledBlockGemm(self.kind, self.raw) if can_multiply_blocks(self.kind, self.inputs) else None
 
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
         return from_blocks(self.raw, self.kind)
 
     def rows(self, outputs: torch.Tensor) -> torch.Tensor:

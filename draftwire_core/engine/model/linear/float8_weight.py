@@ -32,7 +32,7 @@ class Float8Weight(QuantisedWeight):
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name; of a single part."""
+        """The weight's tensors, by name; of a single part."""
         (part,) = self.parts
         return part.tensors
 
@@ -47,7 +47,7 @@ class Float8Weight(QuantisedWeight):
         return CompiledFp8Gemm(self.rows, self.outputs, self.inputs, self.group) if library() is not None else None
 
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
         found = []
         for first in range(0, self.outputs, _ROWS_AT_ONCE):
             floats, scales = self.rows(first, min(first + _ROWS_AT_ONCE, self.outputs))

@@ -34,7 +34,7 @@ class GroupWeight(QuantisedWeight):
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name; of a single part."""
+        """The weight's tensors, by name; of a single part."""
         (part,) = self.parts
         return part.tensors
 
@@ -51,7 +51,7 @@ class GroupWeight(QuantisedWeight):
         return CompiledGroupGemm(self.rows, self.bits, self.outputs, self.inputs, self.group)
 
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
         found = []
         for first in range(0, self.outputs, _ROWS_AT_ONCE):
             integers, scales, zeros = self.rows(first, min(first + _ROWS_AT_ONCE, self.outputs))

@@ -30,7 +30,7 @@ class HalfWeight(QuantisedWeight):
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name."""
+        """The weight's tensors, by name."""
         return {"weight": self.raw}
 
     def product(self) -> CompiledProduct | None:
@@ -38,7 +38,7 @@ class HalfWeight(QuantisedWeight):
         return CompiledGemm(self.raw) if can_multiply(self.raw, torch.float16) else None
 
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
         return self.raw.to(torch.bfloat16)
 
     def rows(self, outputs: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ class QuantisedWeight(ABC):
     @property
     @abstractmethod
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name."""
+        """The weight's tensors, by name."""
 
     @abstractmethod
     def product(self) -> CompiledProduct | None:
@@ -41,7 +41,7 @@ class QuantisedWeight(ABC):
 
     @abstractmethod
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
 
     @abstractmethod
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:

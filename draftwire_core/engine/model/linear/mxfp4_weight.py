@@ -27,7 +27,7 @@ class Mxfp4Weight(QuantisedWeight):
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors, by name."""
+        """The weight's tensors, by name."""
         return {"blocks": self.stored.blocks, "scales": self.stored.exponents}
 
     def product(self) -> CompiledProduct | None:
@@ -35,7 +35,7 @@ class Mxfp4Weight(QuantisedWeight):
         return self._in_blocks().product()
 
     def values(self) -> torch.Tensor:
-        """Its values, bfloat16 [outputs, inputs]."""
+        """The weight's values, bfloat16 [outputs, inputs]."""
         return self._in_blocks().values()
 
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:

@@ -34,7 +34,7 @@ class SummedLinear(nn.Module):
         self.register_buffer("bias", bias, persistent=False)
         self.ranks = ranks
         self.own: slice | None = None
-        """Its own inputs among those of all ranks, if it gets these."""
+        """This rank's inputs among those of all ranks, if it gets these."""
         if whole is not None:
             first = ranks.rank * -(-whole // ranks.size)
             self.own = slice(first, first + weight.shape[1])

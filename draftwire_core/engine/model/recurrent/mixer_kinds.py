@@ -41,4 +41,4 @@ MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
     "RwkvSelfAttention": RwkvAttentionMixer,
     "RwkvFeedForward": RwkvForwardMixer,
 }
-"""What makes a mixer, by the class name of its module."""
+"""The maker of a mixer, by the class name of its module."""

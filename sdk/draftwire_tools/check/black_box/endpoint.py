@@ -23,7 +23,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where completions come from, and the fields that each request has there."""
+    """The endpoint that completions come from, and the fields that each request has there."""
 
     url: str
     """The URL that ``/completions`` is below."""

@@ -17,7 +17,7 @@ class Certificate:
     """The result of a check."""
 
     subject: str
-    """What was checked: the target, or the address."""
+    """The subject of the check: the target, or the address."""
     about: Mapping[str, str]
     """Machine, versions, models and settings."""
     cases: Sequence[Case]
@@ -27,7 +27,7 @@ class Certificate:
     speed: Speed | None = None
     """The speed, if it was measured."""
     notes: Sequence[str] = ()
-    """What a reader must know to judge the verdict."""
+    """The facts that a reader must know to judge the verdict."""
     commands: Sequence[str] = field(default_factory=tuple)
     """Commands that repeat the check."""
 

@@ -13,7 +13,7 @@ class Table(NamedTuple):
     """A table of texts."""
 
     title: str
-    """Its title."""
+    """The table's title."""
     headings: tuple[str, ...]
     """Headings of its columns."""
     align: str

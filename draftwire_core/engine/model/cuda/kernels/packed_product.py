@@ -23,7 +23,7 @@ from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
 _SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}
 """By rows of a block: outputs, stages and warps."""
 _TO_VALUE = tl.constexpr(2.0**120)
-"""What the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
+"""The factor by which the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
 _POWER = tl.constexpr(2.0**23)
 _POWER_BITS = tl.constexpr(0x4B000000)
 """The bits of 2^23 as a float32."""
@@ -33,7 +33,7 @@ _CODES = {"fp8": _FLOAT8, "int8": _INT8, "int4": _INT4}
 
 @triton.jit
 def factors_of(codes, zero, CODE: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constexpr):
-    """What scales multiply, in `dtype`. codes: uint8 [outputs, inputs], of 4 bits the low ones; zero: float32
+    """Factors of the scales, in `dtype`. codes: uint8 [outputs, inputs], of 4 bits the low ones; zero: float32
     [outputs]. NATIVE: whether the GPU converts e4m3 numbers."""
     if CODE == 0:
         if NATIVE:

@@ -1,4 +1,4 @@
-"""Which sizes of blocks give a product's rows the same bits.
+"""The sizes of blocks that give a product's rows the same bits.
 
 A GPU has several instructions for products. Which one the compiler takes depends on the rows of a block; whether they
 add up alike is the hardware's business, so it is tried, with real weights.

@@ -41,7 +41,7 @@ class DraftPlan:
     steps: list[list[DraftRow]]
     """The rows of each step, those of a sequence adjacent and in order of sequences."""
     sampling: list[SamplingBatch]
-    """What the candidates after each row are found with, by step, on the host; no row has typical_p."""
+    """Parameters with which the candidates after each row are found, by step, on the host; no row has typical_p."""
 
     @property
     def size(self) -> DraftSize:

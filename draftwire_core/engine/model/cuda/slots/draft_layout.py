@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
     step: int
     row: int
     rank: int
-    """Its place among the best tokens of the row."""
+    """The candidate's place among the best tokens of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DraftRow:
     slot: int
     """The slot that it writes."""
     token: int | Candidate
-    """Its token, or where it will be found."""
+    """The candidate's token, or the place where it will be found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,9 +140,9 @@ class SlotBatch(SlotRows):
         self._wanted = 0
         self._rounds = [Round(0, 0, 0, rows, 0)]
         self.moves: list[Move] = []
-        """What of the last batch's slots is to be copied into the tables after the pass."""
+        """The part of the last batch's slots to be copied into the tables after the pass."""
         self.first_move = 0
-        """Where they are listed in `numbers`."""
+        """The place of the list in `numbers`."""
         self._pad(0)
         write_none(self._block.host["draws"])
         self._block.send()

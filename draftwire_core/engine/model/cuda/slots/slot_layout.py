@@ -41,7 +41,7 @@ class Move(NamedTuple):
 
 
 class Known(Protocol):
-    """What the tables know of a sequence, and may know after a step."""
+    """The part of a sequence that the tables know, and may know after a step."""
 
     @property
     def known(self) -> int:
@@ -49,7 +49,7 @@ class Known(Protocol):
 
     @property
     def segments(self) -> np.ndarray:
-        """These positions by part, int64 [parts, SEGMENT]."""
+        """Positions by part, int64 [parts, SEGMENT]."""
 
     @property
     def pages(self) -> np.ndarray:
@@ -61,10 +61,10 @@ class Known(Protocol):
 
 
 class Tables(Protocol):
-    """What is known of sequences from earlier steps, see `slot_tables.py`."""
+    """Sequences as known from earlier steps, see `slot_tables.py`."""
 
     def look_up(self, owner: SlotList, length: int) -> Known:
-        """What is known of a sequence's first `length` positions, which end with a tile."""
+        """Returns what is known of a sequence's first `length` positions, which end with a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SlotLayout:
     them, then those of its lanes."""
     rounds: list[Round]
     moves: list[Move]
-    """What of `seen` is to be copied into the tables after the pass."""
+    """The part of `seen` to be copied into the tables after the pass."""
     numbers: int
     """Numbers of all this if the tables knew nothing, so that what fits does not depend on what they know: all ranks
     must find the same."""

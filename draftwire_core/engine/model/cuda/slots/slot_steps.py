@@ -34,7 +34,7 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         """slots: of the KV cache. rows: ascending. For `run` see CapturedSteps."""
         seen = most_seen(slots)
         self.tables = tables = SlotTables(seen, device)
-        """What the steps know of sequences from earlier ones."""
+        """The knowledge of the steps about sequences from earlier ones."""
         super().__init__(
             run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device, tables.tensor), device
         )

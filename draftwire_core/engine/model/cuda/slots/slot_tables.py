@@ -28,7 +28,7 @@ _NO_SEGMENTS = np.empty((0, SEGMENT), dtype=np.int64)
 
 
 class Known(NamedTuple):
-    """What the tables hold of a sequence, see `slot_layout.Known`."""
+    """The part of a sequence that the tables hold, see `slot_layout.Known`."""
 
     known: int
     segments: np.ndarray
@@ -82,7 +82,7 @@ class SlotTables:
         return len(self.tensor) // PAGE - len(self._free)
 
     def look_up(self, owner: SlotList, length: int) -> Known:
-        """What is known of a sequence of which a step sees `length` positions, which end with a tile; takes pages for
+        """A sequence as known of which a step sees `length` positions, which end with a tile; takes pages for
         these as far as there are any."""
         table = self._table(owner)
         if table.known == length:

@@ -80,7 +80,7 @@ class DeviceWeight:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device of the weight's tensors."""
         return self.codes.device
 
     def to(self, device: torch.device) -> DeviceWeight:

@@ -116,7 +116,7 @@ def work_numbers(items: int, segments: int, seen: int, moves: int) -> int:
 
 
 def segments_at(items: int) -> int:
-    """Where the segments begin behind items, at a multiple of their size."""
+    """Returns where the segments begin behind items, at a multiple of their size."""
     return -(-ITEM * items // SEGMENT) * SEGMENT
 
 
@@ -219,7 +219,7 @@ class PlacedWork:
     asked: Tensor
     seen: Tensor
     tables: Tensor
-    """What segments of slots that were listed by earlier steps refer to."""
+    """The slots that segments which were listed by earlier steps refer to."""
     first_place: int
     places: int
     """Places of queries, from `first_place` on."""
