@@ -12,7 +12,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What GetModelInfo reports of a verifier and does not change while it runs."""
+    """The part of GetModelInfo that does not change while a verifier runs."""
 
     info: ModelInfo
     tokenizer: Tokenizer

@@ -49,7 +49,7 @@ from verifier_service.verifier import Verifier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a verifier needs besides its settings and its target, from its process or from a test."""
+    """Needs of a verifier besides its settings and its target, from its process or from a test."""
 
     connect: Callable[[str], Connect]
     """Returns how a drafter at an address is called."""

@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class StepListener(Protocol):
-    """What the engine's results are delivered to, in the event loop."""
+    """The receiver of the engine's results, in the event loop."""
 
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         """Takes a step's result, and the stale nodes counted since the last one, by (sequence id, source)."""

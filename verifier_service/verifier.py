@@ -67,7 +67,7 @@ class Verifier(StepListener):
         self.request_counts = RequestCounts()
         self.step_counts = StepCounts()
         self.request_drafters = RequestDrafters(steps)
-        """The drafters that requests bring along; those of the pool are in `pool`."""
+        """Drafters of single requests; those of the pool are in `pool`."""
         self._steps = steps
         self._admission = admission
         self._on_failure = on_failure
@@ -188,7 +188,7 @@ class Verifier(StepListener):
         return engine_status(self._steps.engine, self.acceptance_counts)
 
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
-        """Tells requests, drafters and counts of a step."""
+        """Notifies requests, drafters and counts of a step."""
         committed: list[SequenceOutcome] = []
         ended: list[RunningRequest] = []
         for (sequence_id, source), nodes in stale.items():
@@ -238,7 +238,7 @@ class Verifier(StepListener):
         self.pool.send_features(features)
 
     def on_proposal_fault(self, fault: RefusedProposal) -> None:
-        """Tells the drafter that sent it of a proposal that contradicts itself."""
+        """Reports to its drafter a proposal that contradicts itself."""
         if not self.request_drafters.refuse(fault):
             self.pool.refuse(fault)
 

@@ -64,7 +64,7 @@ class Planned(NamedTuple, Generic[WayT, WorkT]):
     way: WayT
     """The way."""
     work: WorkT
-    """What it does."""
+    """The work of a turn."""
 
 
 def turns(ways: Sequence[WayT], work: Sequence[WorkT], runs: Iterable[int]) -> Iterator[Planned[WayT, WorkT]]:
@@ -113,9 +113,9 @@ class Request:
     arrivals: tuple[Arrival, ...]
     """Arrivals of its chunks that have tokens."""
     token_ids: tuple[int, ...]
-    """Its output."""
+    """The request's output."""
     stats: SpeculationStats = NO_SPECULATION
-    """Its speculation."""
+    """The request's speculation."""
     asked_at: float = 0.0
     """When it was sent, in seconds by the clock of its arrivals."""
     prompt_tokens: int = 0
@@ -151,7 +151,7 @@ class Batch:
     """Requests that were sent at once, often a single one.
 
     Rates cover the window in which all of them decode: from the last one's first tokens to the first one's end. Prompts
-    are the same work whoever drafts, and a batch in which some requests have ended is a smaller batch.
+    are the same work whichever drafter drafts, and a batch in which some requests have ended is a smaller batch.
     """
 
     requests: tuple[Request, ...]

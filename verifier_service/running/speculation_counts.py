@@ -1,4 +1,4 @@
-"""What speculation did for one request, as its caller is told."""
+"""Counts of speculation for one request, as its caller is told."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ class Ran:
     """One request that was run."""
 
     output: Output | None
-    """Its output; None if it failed."""
+    """The case's output; None if it failed."""
     stats: SpeculationStats
-    """Its speculation."""
+    """The case's speculation."""
     seconds: float
-    """Its time at the caller."""
+    """The case's time at the caller."""
 
 
 @dataclass(slots=True)

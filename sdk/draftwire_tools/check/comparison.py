@@ -38,7 +38,7 @@ class Comparison:
         that begins. wanted: beginnings of the names of the cases to run."""
         self.cases: list[Case] = []
         self.plainly = Case("plain decoding")
-        """What plain decoding took, by sampling."""
+        """Time of plain decoding, by sampling."""
         self._requests = requests
         self._budget = budget or Budget(float("inf"), 1)
         self._progress = progress

@@ -42,7 +42,7 @@ class CheckRequest:
     max_tokens: int
     """Most tokens of its output."""
     asked: Mapping[str, Any]
-    """Its other options, those of the sampling."""
+    """The request's other options, those of the sampling."""
 
     @property
     def key(self) -> tuple[str, int]:
