@@ -22,12 +22,12 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "models/README.md": "models.md",
+    "models/README.md": "bundled-models.md",
 }
 """Pages from outside docs/: their paths in the repository and in the site."""
 MODULES = "modules.md"
 """The page of the catalogue of modules."""
-DIRECTORIES = {"models": "models.md", "docs": "index.md"}
+DIRECTORIES = {"models": "bundled-models.md", "docs": "index.md"}
 """Directories that have a page."""
 
 MERMAID = "assets/mermaid.tiny.js"

@@ -108,8 +108,8 @@ def page(served: str) -> Iterator[Page]:
     ("text", "target", "source", "repository", "made"),
     [
         ("engine", "engine.md#drafting", "docs", "", "[engine](engine.md#drafting)"),
-        ("models", "../models/README.md#another-tokenizer", "docs", "", "[models](models.md#another-tokenizer)"),
-        ("bundled models", "../models", "docs", "", "[bundled models](models.md)"),
+        ("models", "../models/README.md#another-tokenizer", "docs", "", "[models](bundled-models.md#another-tokenizer)"),
+        ("bundled models", "../models", "docs", "", "[bundled models](bundled-models.md)"),
         ("start", "docs/getting-started.md", ".", "", "[start](getting-started.md)"),
         ("start", "../docs/benchmarks.md#soak", "models", "", "[start](benchmarks.md#soak)"),
         ("`Verdict`", "../protos/verdict.proto", "docs", "", "`Verdict` (`protos/verdict.proto`)"),
@@ -158,4 +158,4 @@ class TestBrowser:
     def test_what_is_searched_is_found(self, page: Page) -> None:
         page.goto("index.html")
         page.get_by_role("textbox", name="Search").fill("philox")
-        page.locator(".md-search-result__item a[href*='coupled-sampling.html']").first.wait_for(state="attached")
+        page.locator(".md-search-result__item a[href*='concepts.html']").first.wait_for(state="attached")

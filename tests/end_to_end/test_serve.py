@@ -96,8 +96,8 @@ def complete(endpoint: str, **fields: Any) -> str:
 
 
 def ask_as_documented(endpoint: str) -> str:
-    """Sends the request of docs/your-model.md."""
-    (body,) = re.findall(r"-d '(.*)'", (ROOT / "docs" / "your-model.md").read_text(encoding="utf-8"))
+    """Sends the request of docs/models.md."""
+    (body,) = re.findall(r"-d '(.*)'", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"))
     request = urllib.request.Request(
         f"{endpoint}/chat/completions", body.encode(), {"content-type": "application/json"}
     )

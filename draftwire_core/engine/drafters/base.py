@@ -1,7 +1,7 @@
 """The base classes of drafters: an open sequence with its token tree, and the bookkeeping common to all methods.
 
 A new method derives from `TreeDrafter` and implements `extend`, which adds nodes to trees. A method that keeps state
-per sequence also derives from `TreeDraft`. docs/add-a-drafter-method.md has a complete example.
+per sequence also derives from `TreeDraft`. docs/write-a-drafter.md has a complete example.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _best(
 
     reach = _reach(logits, batch, k, kept, first, noise_top, bound)
 
-    # Some tens of tokens per row remain, whatever the logits: see docs/coupled-sampling.md.
+    # Some tens of tokens per row remain, whatever the logits: see docs/concepts.md.
     row, block = ((bound >= reach) & (bound > -torch.inf)).nonzero(as_tuple=True)
     scaled = _scaled(logits, batch, block.unsqueeze(1), kept, row).squeeze(1)
     ceiling = scaled + noise_top[row, block].unsqueeze(1)

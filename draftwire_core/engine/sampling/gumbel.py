@@ -22,7 +22,7 @@ other values are computed.
 
 Resolution: u is never nearer to 0 or 1 than 2^-33, so M_b <= log 64 + 22.87 = 27.03; the tail cut off has
 probability 2^-33 per block. Logarithms are float64, rounded to float32 at the end: libraries whose logarithms differ
-in the last float64 bit then differ in about one float32 value in 2^29. docs/coupled-sampling.md has test vectors.
+in the last float64 bit then differ in about one float32 value in 2^29. docs/concepts.md has test vectors.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The test vectors of the noise that docs/coupled-sampling.md publishes."""
+"""The test vectors of the noise that docs/concepts.md publishes."""
 
 VECTORS = [
     (0, 0, 0, 1.829305),

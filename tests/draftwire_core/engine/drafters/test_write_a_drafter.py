@@ -1,4 +1,4 @@
-"""docs/add-a-drafter-method.md: the page's code, run in order, adds a method that drafts and changes no byte."""
+"""docs/write-a-drafter.md: the page's code, run in order, adds a method that drafts and changes no byte."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ def test_the_page_adds_a_method(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     module = ModuleType("bigram")
     monkeypatch.setitem(sys.modules, "bigram", module)
     monkeypatch.setitem(METHODS, "bigram", METHODS["ngram"])  # restores the entry that the page replaces
-    blocks = BLOCK.findall((ROOT / "docs/add-a-drafter-method.md").read_text(encoding="utf-8"))
+    blocks = BLOCK.findall((ROOT / "docs/write-a-drafter.md").read_text(encoding="utf-8"))
     assert len(blocks) == 3
     for block in blocks:
         exec(compile(block.replace('"models/', f'"{ROOT}/models/'), "the page", "exec"), module.__dict__)
