@@ -108,7 +108,7 @@ def page(served: str) -> Iterator[Page]:
     ("text", "target", "source", "repository", "made"),
     [
         ("engine", "engine.md#drafting", "docs", "", "[engine](engine.md#drafting)"),
-        ("models", "../models/README.md#another-tokenizer", "docs", "", "[models](bundled-models.md#another-tokenizer)"),
+        ("x", "../models/README.md#another-tokenizer", "docs", "", "[x](bundled-models.md#another-tokenizer)"),
         ("bundled models", "../models", "docs", "", "[bundled models](bundled-models.md)"),
         ("start", "docs/getting-started.md", ".", "", "[start](getting-started.md)"),
         ("start", "../docs/benchmarks.md#soak", "models", "", "[start](benchmarks.md#soak)"),
