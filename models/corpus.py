@@ -162,7 +162,7 @@ def documents() -> tuple[Document, ...]:
 
 
 def version(source: Source) -> str:
-    """The installed version that the text comes from; empty where the package is not installed."""
+    """The installed version that the text comes from; empty if the package is not installed."""
     if source.distribution is None:
         return sys.version.split()[0]
     try:

@@ -77,7 +77,7 @@ class Loading:
             time.sleep(0.05)
 
     def _tell(self, child: Job, state: str) -> None:
-        """Writes how far a child is, where there are no bars."""
+        """Writes how far a child is, if there are no bars."""
         self._told = time.monotonic()
         text, begun = self._begun[child]
         if not self._console.is_terminal:

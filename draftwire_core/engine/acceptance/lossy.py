@@ -33,7 +33,7 @@ class LossyRule(AcceptanceRule):
 class ThresholdRule(LossyRule):
     """Keeps a draft token whose probability under the target reaches a fixed threshold.
 
-    With a threshold of 1 this is the coupled rule, except where the target is certain anyway.
+    With a threshold of 1 this is the coupled rule, except if the target is certain anyway.
     """
 
     def __init__(self, threshold: float):

@@ -117,7 +117,7 @@ def device_here(asked: str, cpu_only: str = "") -> DeviceChoice:
 
 
 def gpus_here() -> Gpus:
-    """Returns this machine's GPUs. Imports torch where there is an NVIDIA driver."""
+    """Returns this machine's GPUs. Imports torch if there is an NVIDIA driver."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

@@ -23,7 +23,7 @@ def return_unused() -> None:
 
 
 MOST_SHARED = 160 * 1024
-"""Bytes that a program takes at most, also where it could have more."""
+"""Bytes that a program takes at most, also if it could have more."""
 
 
 @cache

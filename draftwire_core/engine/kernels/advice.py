@@ -9,7 +9,7 @@ from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, is
 log = logging.getLogger(__name__)
 
 _LIBRARY = (
-    "reinstall draftwire-services by a wheel with a compiled part, or where there is a C compiler (cc, gcc or clang), "
+    "reinstall draftwire-services by a wheel with a compiled part, or with a C compiler (cc, gcc or clang) installed, "
     "in a checkout by pip install -e '.[serve]'"
 )
 _TYPE = "--dtype bfloat16 reads half as many bytes of weights in a step, with --weights q8_0 about a quarter"

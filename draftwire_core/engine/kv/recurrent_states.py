@@ -151,7 +151,7 @@ class RecurrentStates:
         return indices
 
     def stored(self, slots: np.ndarray) -> np.ndarray:
-        """Indices of the stored inputs of the tokens in `slots`, -1 where there are none."""
+        """Indices of the stored inputs of the tokens in `slots`, -1 if there are none."""
         indices: np.ndarray = self._stored[slots]
         return indices
 

@@ -42,9 +42,9 @@ class DescribedModel:
     draw_kernels: str
     """Whether it does, for logs: "yes", or why it does not."""
     steps: StepRunner | None
-    """Runs steps in fixed sizes; None where passes have any size."""
+    """Runs steps in fixed sizes; None if passes have any size."""
     drafts: DraftSteps | None
-    """Runs drafts of several steps by one call; None where each is a call of its own."""
+    """Runs drafts of several steps by one call; None if each is a call of its own."""
 
     def __init__(
         self, model: PreTrainedModel, name: str, weights: Weights, context_length: int | None, *, is_target: bool

@@ -16,7 +16,7 @@ class RunningMean:
     __slots__ = ("_floor", "_weight", "known", "value")
 
     def __init__(self, start: float | None = None, *, weight: float, floor: float = 0.0) -> None:
-        """start: the mean before the first measurement; None where the first measurement is to begin it. weight: of a
+        """start: the mean before the first measurement; None if the first measurement is to begin it. weight: of a
         new measurement. floor: measurements up to this count in full, however small the mean is; math.inf where
         outliers are to count as they are.
 

@@ -55,7 +55,7 @@ class _Opened(NamedTuple):
     scores: Tensor
     """[R, n] float32: z / T + g; -inf beyond the vocabulary."""
     following: Tensor
-    """[R] float32: an upper bound of the scores in unopened blocks; -inf where there are none, or no finite logits."""
+    """[R] float32: an upper bound of the scores in unopened blocks; -inf if there are none, or no finite logits."""
     top: Tensor
     """[R] float32: the row's largest logit."""
 

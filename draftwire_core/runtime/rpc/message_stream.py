@@ -111,11 +111,11 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         ...
 
     def take_bytes(self) -> int:
-        """Returns the bytes of messages received since the previous call; 0 where they are not measured."""
+        """Returns the bytes of messages received since the previous call; 0 if they are not measured."""
         return 0
 
     def take_seconds(self) -> float:
-        """Returns the processor time in seconds of reads and writes since the previous call; 0 where it is not
+        """Returns the processor time in seconds of reads and writes since the previous call; 0 if it is not
         measured."""
         return 0.0
 

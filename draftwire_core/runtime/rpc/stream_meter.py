@@ -31,7 +31,7 @@ class StreamMeter(Generic[MessageT]):
         *,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """decode: None where the stream decodes its messages itself. on_message: called with the size in bytes of each
+        """decode: None if the stream decodes its messages itself. on_message: called with the size in bytes of each
         message decoded here. spent: seconds of processor time of the calling thread."""
         self._decode = decode
         self._on_message = on_message

@@ -46,7 +46,7 @@ class LiteralArguments:
         self._quote = quote
         self._at = _At.OPENING
         self._frames: list[str] = []
-        """Text that closes the open objects and lists in JSON; empty where the keys belong to the object around it."""
+        """Text that closes the open objects and lists in JSON; empty if the keys belong to the object around it."""
         self._comma = False
         """Whether the next item comes after another."""
         self._left_out = 0

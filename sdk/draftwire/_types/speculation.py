@@ -173,7 +173,7 @@ class SpeculationStats:
     hits: int = 0
     """Steps that began with nodes drafted before the last verdict was known."""
     acceptance: Acceptance = "coupled"
-    """The acceptance rule in effect; ``"coupled"`` also where the rule makes no difference: at temperature 0 and
+    """The acceptance rule in effect; ``"coupled"`` also if the rule makes no difference: at temperature 0 and
     without speculation."""
     preset: Preset | None = None
     """The preset in effect; never ``"auto"``."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 LINE_SECONDS = 5.0
-"""Least time between two lines of a count, where there is no terminal."""
+"""Least time between two lines of a count, if there is no terminal."""
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def speculators_layers(
     fields: Mapping[str, Any], kinds: Sequence[str], own: Collection[str], otherwise: str = "llama"
 ) -> PretrainedConfig:
     """Returns the decoder layers of a configuration in the layout of speculators. kinds: allowed ones. own: fields of
-    these kinds. otherwise: model_type where there is none. Raises ValueError."""
+    these kinds. otherwise: model_type if there is none. Raises ValueError."""
     kind = fields["speculators_model_type"]
     if kind not in kinds:
         raise ValueError(f"speculators_model_type must be {' or '.join(map(repr, kinds))}, got {kind!r}")

@@ -96,7 +96,7 @@ class Backend(Protocol):
         """An empty KV cache for the prepared model."""
 
     def steps(self, slots: int, run: RunFixed) -> StepRunner | None:
-        """Returns the runner of steps in fixed sizes over a cache of `slots` slots; None where passes have any size."""
+        """Returns the runner of steps in fixed sizes over a cache of `slots` slots; None if passes have any size."""
 
     def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
         """Returns the runner of drafts of several steps by one call; None if each is a call of its own."""

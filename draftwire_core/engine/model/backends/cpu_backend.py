@@ -1,4 +1,4 @@
-"""A model on a CPU: layers of compiled code where there are any, and passes of any size."""
+"""A model on a CPU: layers of compiled code if there are any, and passes of any size."""
 
 from __future__ import annotations
 

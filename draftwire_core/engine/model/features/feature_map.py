@@ -56,7 +56,7 @@ class FeatureMap(nn.Module):
 
     def __init__(self, shape: FeatureShape):
         """Makes the map with random weights. Raises ValueError for both kinds of norms before the linear map, and for
-        a width that needs one where there is none."""
+        a width that needs one if there is none."""
         super().__init__()
         if shape.norm_states and shape.norm_each_state:
             raise ValueError("norm_states and norm_each_state exclude each other")

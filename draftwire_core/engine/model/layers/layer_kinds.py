@@ -48,7 +48,7 @@ class LayerKind:
     feed_forward: str = "mlp"
     """The attribute of the feed-forward block."""
     gate: str | None = None
-    """The activation of a feed-forward block that calls a function; None where it has a module for it."""
+    """The activation of a feed-forward block that calls a function; None if it has a module for it."""
     beside: Callable[[nn.Module], Callable[[torch.Tensor], torch.Tensor] | None] = lambda layer: None
     """Code of a layer in place of the feed-forward block and the norm of its inputs, where it does more."""
     last_norm: str = "norm"

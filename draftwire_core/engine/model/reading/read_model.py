@@ -69,7 +69,7 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The dtype that a `--dtype` setting selects.
 
-    "auto" is bfloat16 where there is a fast product of bfloat16 weights (compiled, oneDNN's, or a GPU's from Ampere
+    "auto" is bfloat16 if there is a fast product of bfloat16 weights (compiled, oneDNN's, or a GPU's from Ampere
     on), else float32.
     """
     if name != "auto":
