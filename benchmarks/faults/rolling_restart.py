@@ -22,8 +22,9 @@ from benchmarks.faults.stalls import Blame, gaps_by_kind, percentile
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_load import Gap, Job, Output, StreamLoad, jobs_of
+from benchmarks.harness.stream_load import Gap, Job, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
+from draftwire_tools.check.output import Output
 from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess

@@ -28,12 +28,13 @@ from benchmarks.harness.process_usage import Trend, Usage, grew
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.service_logs import unhandled
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_load import Output, StreamLoad, jobs_of
+from benchmarks.harness.stream_load import StreamLoad, jobs_of
 from draftwire import AsyncClient, DraftwireError
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from draftwire_tools.check.output import Output
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 

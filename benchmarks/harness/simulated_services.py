@@ -124,14 +124,11 @@ class SimulatedDrafter:
         growth: Growth,
         cost: StepCost,
         send: Callable[[dict[int, Proposal]], None],
-        around: float = 0.0,
     ):
-        """around: seconds of each step outside the model, for verdicts and messages."""
         self._clock = clock
         self._growth = growth
         self._cost = cost
         self._send = send
-        self._around = around
         self._inbox: list[Verdict] = []
         self._drafts: dict[int, _Draft] = {}
         self._stepping = False
@@ -171,7 +168,7 @@ class SimulatedDrafter:
         if not rows:
             return
         self._stepping = True
-        self._clock.after(self._cost.seconds(rows) + self._around, lambda: self._finish(expanded))
+        self._clock.after(self._cost.seconds(rows), lambda: self._finish(expanded))
 
     def _finish(self, expanded: list[tuple[int, Node]]) -> None:
         self._stepping = False
@@ -257,18 +254,12 @@ class SimulatedVerifier:
         planner: Planner,
         cost: StepCost,
         send: Callable[[SettledStep], None],
-        around: float = 0.0,
-        prompt_rows: int = 0,
     ):
-        """cost: actual times of steps, as opposed to what the planner expects. around: seconds of each step outside the
-        model, for planning, proposals and messages. prompt_rows: rows of each step in which another sequence's prompt
-        is computed."""
+        """cost: actual times of steps, as opposed to what the planner expects."""
         self._clock = clock
         self._planner = planner
         self._cost = cost
         self._send = send
-        self._around = around
-        self._prompt_rows = prompt_rows
         self._sequences: dict[int, _Sequence] = {}
         self._inbox: list[tuple[float, dict[int, Proposal]]] = []
         self._started = False
@@ -322,11 +313,8 @@ class SimulatedVerifier:
         candidates = [
             Candidate(each.tree, each.clocks, each.max_nodes, each.max_length - 2) for each in self._sequences.values()
         ]
-        if self._prompt_rows:  # as in VerificationEngine: with prompts in the step nobody is waited for
-            plan, wait = self._planner.plan(candidates, self._prompt_rows, prompts=1), 0.0
-        else:
-            plan = self._planner.plan(candidates)
-            wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
+        plan = self._planner.plan(candidates)
+        wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
         if wait > 0:
             number = self._wait_number
             if wait < math.inf:
@@ -335,14 +323,13 @@ class SimulatedVerifier:
         self._stepping = True
         self.tally.waited += self._clock.now - self._idle_since
         rows = len(candidates) + sum(map(len, plan.nodes))
-        seconds = self._cost.seconds(rows + self._prompt_rows)
-        self._clock.after(seconds + self._around, lambda: self._finish(plan, rows, seconds))
+        seconds = self._cost.seconds(rows)
+        self._clock.after(seconds, lambda: self._finish(plan, rows, seconds))
 
     def _finish(self, plan: Plan, rows: int, seconds: float) -> None:
         self._stepping = False
         self._idle_since = self._clock.now
-        if not self._prompt_rows:
-            self._planner.cost.observe(rows, seconds)
+        self._planner.cost.observe(rows, seconds)
         self.tally.steps += 1
         self.tally.sequence_steps += len(plan.nodes)
         self.tally.verified += rows - len(plan.nodes)
@@ -351,7 +338,7 @@ class SimulatedVerifier:
         if self.tally.steps == 1:
             self.tally.first_tokens, self.tally.first_seconds = self.tally.tokens, self.tally.seconds
         cost, sequences, nodes = self._planner.cost, len(plan.nodes), rows - len(plan.nodes)
-        forgone = cost.node_tokens(rows + self._prompt_rows, nodes, sequences)
+        forgone = cost.node_tokens(rows, nodes, sequences)
         self._send(SettledStep(verdicts, cost.seconds(sequences, sequences), forgone))
         self._work(just_settled=True)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from draftwire import AsyncClient, BatchOptions, Generation, Speculation
+from draftwire import AsyncClient, BatchOptions, Speculation
+from draftwire_tools.check.output import Output, first_difference
 
 SAMPLINGS: tuple[BatchOptions, ...] = (
     {"temperature": 0.0},
@@ -24,19 +25,6 @@ class Job(NamedTuple):
     prompt: str
     seed: int
     options: BatchOptions
-
-
-class Output(NamedTuple):
-    """Expected output of a job, whatever faults occur."""
-
-    token_ids: tuple[int, ...]
-    text: str
-    finish_reason: str
-    stop: str | None
-
-    @classmethod
-    def of(cls, generation: Generation) -> Output:
-        return cls(tuple(generation.token_ids), generation.text, generation.finish_reason, generation.stop)
 
 
 class Gap(NamedTuple):
@@ -151,16 +139,12 @@ class StreamLoad:
         assert self.expected is not None
         expected = self.expected[number % len(self.jobs)]
         if number == self.planted:
-            expected = expected._replace(token_ids=(*expected.token_ids[:-1], expected.token_ids[-1] ^ 1))
-        if output != expected:
-            pairs = itertools.zip_longest(output.token_ids, expected.token_ids)
-            place = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
-            what = (
-                f"text {output.text!r}, {output.finish_reason}, not {expected.text!r}, {expected.finish_reason}"
-                if place is None
-                else f"token {place} of {len(expected.token_ids)}; {len(output.token_ids)} came"
-            )
-            self.differing.append(finding._replace(what=f"job {number % len(self.jobs)}: {what}"))
+            expected = replace(expected, token_ids=(*expected.token_ids[:-1], expected.token_ids[-1] ^ 1))
+        found = first_difference(expected, output)
+        if found is not None:
+            what, position, theirs, ours = found
+            told = f"job {number % len(self.jobs)}: {what} at {position}: {ours} instead of {theirs}"
+            self.differing.append(finding._replace(what=told))
 
 
 def jobs_of(prompts: Sequence[str], max_tokens: int, timeout: float) -> list[Job]:

@@ -163,7 +163,7 @@ def first_token(measured: Measured, name: str, over: str) -> Spread:
             for run in measured.batches[each]
         ]
 
-    return Spread.of([a / b for a, b in zip(seconds(name), seconds(over), strict=True)])
+    return Spread.ratio(seconds(name), seconds(over))
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:

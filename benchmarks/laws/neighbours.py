@@ -144,12 +144,10 @@ def main() -> int:
         if SHARES[name] is None:
             continue
         for who, part in (("drafted", slice(args.drafted)), ("undrafted", slice(args.drafted, None))):
-            figures[f"{name}: {who} / plain"] = Spread.of(
-                [sum(rates[part]) / sum(plain[part]) for rates, plain in zip(runs, found["plain"], strict=True)]
+            figures[f"{name}: {who} / plain"] = Spread.ratio(
+                [sum(rates[part]) for rates in runs], [sum(rates[part]) for rates in found["plain"]]
             )
-        figures[f"{name}: total / plain"] = Spread.of(
-            [sum(rates) / sum(plain) for rates, plain in zip(runs, found["plain"], strict=True)]
-        )
+        figures[f"{name}: total / plain"] = Spread.ratio(list(map(sum, runs)), list(map(sum, found["plain"])))
     print_report("requests without drafts beside perfect drafts", figures, args)
     return 0
 

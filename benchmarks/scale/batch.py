@@ -84,8 +84,8 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
             [1e3 * quantile([gap for s in batch.requests for gap in s.gaps], 0.95) for batch in batches]
         )
         if kind != OFF:
-            found[f"{row} / off"] = Spread.of(
-                [a.whole_rate / b.whole_rate for a, b in zip(batches, measured[streams, OFF], strict=True)]
+            found[f"{row} / off"] = Spread.ratio(
+                [whole_rate([batch]) for batch in batches], [whole_rate([batch]) for batch in measured[streams, OFF]]
             )
     found["outputs_identical"] = identical(measured)
     return found

@@ -34,14 +34,15 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.pair_options import cores
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.stream_load import Job, Output, StreamLoad, jobs_of
-from draftwire import AsyncClient, Speculation
+from benchmarks.harness.stream_load import Job, StreamLoad, jobs_of
+from draftwire import AsyncClient
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
 from draftwire_core.engine.drafters.model.step_shares import StepShares
 from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.token_tree import TokenTree
+from draftwire_tools.check.output import Output
 from draftwire_tools.turns import Spread
 from tests.harness.checkout import MODELS
 
@@ -108,20 +109,6 @@ class Load:
     def _add(self, at: float, tokens: int) -> None:
         if at >= self._counted_from:
             self.tokens += tokens
-
-
-async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
-    """Returns the expected output of each job."""
-    async with AsyncClient(address) as client:
-        return [
-            Output.of(each)
-            for each in await asyncio.gather(
-                *(
-                    client.generate(job.prompt, seed=job.seed, speculation=Speculation(enabled=False), **job.options)
-                    for job in jobs
-                )
-            )
-        ]
 
 
 async def shares_of(address: str, token: str) -> dict[str, drafter_service_pb2.VerifierShare]:
@@ -202,7 +189,10 @@ async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str
     prompts = held_out_prompts(sum(STREAMS.values()) + 3)
     jobs = {ONE: jobs_of(prompts[:4], options.max_tokens, _TIMEOUT)}
     jobs[MANY] = jobs_of(prompts[4:], options.max_tokens, _TIMEOUT)
-    expected = {name: await plain_outputs(verifiers[name], jobs[name]) for name in jobs}
+    expected = {
+        name: await StreamLoad(each, len(each), lambda _, at=verifiers[name]: AsyncClient(at), plain_every=1).run_once()
+        for name, each in jobs.items()
+    }
     figures: dict[str, object] = {
         "pair": f"bundled, paced: a target's step takes {options.step_ms:g} ms and {options.row_ms:g} a row, the "
         f"draft model's {options.draft_step_ms:g} ms and {options.draft_row_ms:g} a row",

@@ -80,13 +80,12 @@ async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[
                     rates[name].append(found)
             if texts[0] != texts[1]:
                 raise SystemExit("the gateway's texts differ from the SDK's")
-    ratios = [over / direct for over, direct in zip(rates["gateway"], rates["sdk"], strict=True)]
     return {
         "streams": options.streams,
         "tokens each": options.max_tokens,
         "SDK, tokens/s": Spread.of(rates["sdk"]),
         "gateway, tokens/s": Spread.of(rates["gateway"]),
-        "gateway / SDK": Spread.of(ratios),
+        "gateway / SDK": Spread.ratio(rates["gateway"], rates["sdk"]),
     }
 
 

@@ -113,8 +113,7 @@ def main() -> None:
             times = step_ms(models, rows, options.runs)
             for kind in _KINDS:
                 figures[f"{name}, {rows} rows, {kind}"] = Spread.of(times[kind])
-            ratios = [ours / theirs for ours, theirs in zip(times["int8"], times["checkpoint"], strict=True)]
-            figures[f"{name}, {rows} rows, int8 / checkpoint"] = Spread.of(ratios)
+            figures[f"{name}, {rows} rows, int8 / checkpoint"] = Spread.ratio(times["int8"], times["checkpoint"])
         for kind, model in models.items():
             said[name, kind] = greedy(model, texts)
         equal = share(said[name, "int8"] == said[name, "checkpoint"])

@@ -185,8 +185,8 @@ def main() -> int:
     }
     for name in (CONTROL, *methods):
         runs = found[name]
-        figures[f"{name}: speed over plain's"] = Spread.of(
-            [before.seconds / run.seconds for before, run in zip(plain, runs, strict=True)]
+        figures[f"{name}: speed over plain's"] = Spread.ratio(
+            [run.seconds for run in plain], [run.seconds for run in runs]
         )
         whole = sum(run.seconds for run in plain) / sum(run.seconds for run in runs)
         steps = sum(run.steps for run in runs) / sum(run.steps for run in plain)

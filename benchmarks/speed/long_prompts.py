@@ -100,7 +100,7 @@ async def run(options: argparse.Namespace, services: Services) -> dict[str, obje
                 await settled(list(proxies.values()))
     plain = seconds[PLAIN_NAME]
     ratios = {
-        f"{name}: first token / plain": Spread.of([a / b for a, b in zip(found, plain, strict=True)])
+        f"{name}: first token / plain": Spread.ratio(found, plain)
         for name, found in seconds.items()
         if name != PLAIN_NAME
     }

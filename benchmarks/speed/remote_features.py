@@ -107,9 +107,7 @@ class LongPrompts:
         return {
             f"first token of {self.tokens} tokens, plain, s": Spread.of(plain),
             f"first token of {self.tokens} tokens, {remote}, s": Spread.of(drafted),
-            "first token with the drafter / plain": Spread.of(
-                [with_it / without for with_it, without in zip(drafted, plain, strict=True)]
-            ),
+            "first token with the drafter / plain": Spread.ratio(drafted, plain),
             f"bytes to the drafter for a prompt of {self.tokens} tokens": self.bytes,
             f"swap behind {self.tokens} tokens, to the first verified node, s": Spread.of(self.swaps),
             f"swap behind {self.tokens} tokens, bytes to the new drafter": max(self.swap_bytes),

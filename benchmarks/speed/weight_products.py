@@ -155,8 +155,7 @@ def main() -> None:
         one = times[options.rows[0]]
         speeds[f"{kind}, product of {options.rows[0]} row"] = [size / each for each in one]
         for rows in options.rows[1:]:
-            ratios = [several / single for several, single in zip(times[rows], one, strict=True)]
-            figures[f"{kind}, {rows} rows / {options.rows[0]} row"] = Spread.of(ratios)
+            figures[f"{kind}, {rows} rows / {options.rows[0]} row"] = Spread.ratio(times[rows], one)
     for weights in filter(None, options.steps):
         step = PlainStep(weights, options.target_millions)
         step.run()

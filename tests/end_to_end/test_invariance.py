@@ -15,7 +15,6 @@ import pytest
 from benchmarks.harness.held_out import held_out_prompts
 from draftwire import AsyncClient, Client, Speculation, SpeculationStats
 from draftwire_tools.check.comparison import Around, Run, generate
-from draftwire_tools.check.drafters import changing
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.request import CheckRequest
 from tests.harness.compared import Compared, speculating
@@ -117,27 +116,6 @@ def check_predictions(compared: Compared, sampling: str, count: int) -> None:
         assert compared(predicting, sampling, count).sum("steps") <= count * steps
 
 
-def check_swaps(compared: Compared, sampling: str, *addresses: str) -> None:
-    """Swaps after every five tokens, there and back."""
-    events = 0
-
-    def swapping(client: AsyncClient) -> Run:
-        async def run(request: CheckRequest) -> tuple[Output, SpeculationStats]:
-            nonlocal events
-            async with changing(client, addresses) as pool:
-                found = await pool.swapping(request)
-                events += pool.events
-                return found
-
-        return run
-
-    def moved() -> int:
-        compared(swapping, sampling)
-        return events
-
-    sometimes(moved, "the request moves")
-
-
 def check_a_killed_drafter(compared: Compared, samplings: Sequence[str], services: Services) -> None:
     """A request of each sampling has half of its tokens when it is killed."""
     for sampling in samplings:
@@ -195,7 +173,7 @@ def test_with_all_drafters_at_once(
 def test_a_swap_after_every_five_tokens(
     client: Client, long: Compared, address_of: Callable[[str], str], good_drafter: str, other: str, sampling: str
 ) -> None:
-    check_swaps(long, sampling, good_drafter, address_of(other))
+    long.swapping(sampling, good_drafter, address_of(other))
 
 
 def test_a_drafter_that_is_killed(client: Client, long: Compared, services: Services) -> None:
@@ -241,7 +219,7 @@ class TestEachSampling:
         sampling: str,
         other: str,
     ) -> None:
-        check_swaps(long, sampling, good_drafter, address_of(other))
+        long.swapping(sampling, good_drafter, address_of(other))
 
     def test_a_drafter_that_is_killed(self, client: Client, long: Compared, services: Services) -> None:
         check_a_killed_drafter(long, tuple(SAMPLINGS), services)

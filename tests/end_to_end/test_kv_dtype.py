@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from draftwire import Client, ModelMismatchError, Speculation
+from draftwire import Client, ModelMismatchError
+from tests.harness.compared import EACH_WAY, Compared
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, sometimes
@@ -33,20 +34,9 @@ def check_drafts_change_no_token(
         assert (info.kv_dtype, info.bit_exact) == (kv_dtype, True)
         assert other_info.kv_dtype == other_info.dtype == info.dtype
         assert info.fingerprint != other_info.fingerprint and info.numerics != other_info.numerics
-        plain = client.generate(
-            PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3, speculation=Speculation(enabled=False)
-        )
-        client.drafters.attach(drafter.address, name="one")
-        [attached] = client.drafters.list()
+        attached = client.drafters.attach(drafter.address, name="one")
         assert attached.model is not None and attached.model.kv_dtype == kv_dtype
-
-        def drafted() -> int:
-            always = Speculation(planning="always")
-            found = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3, speculation=always)
-            assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
-            return found.speculation.accepted_tokens
-
-        sometimes(drafted, "drafts are accepted")
+        Compared(verifier.address, [PROMPT], EACH_WAY, 40).drafting()
 
 
 def test_a_cached_prompt_gives_the_same_tokens(services: Services) -> None:

@@ -2,21 +2,18 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
 
 from draftwire import Client
 from tests.harness.checkout import MODELS
+from tests.harness.compared import EACH_WAY, Compared
 from tests.harness.models.quantised_checkpoint import FORMS, write_quantised
-from tests.harness.served_checkpoint import assert_drafts_change_nothing
 from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.processes
-
-OPTIONS: dict[str, Any] = {"max_tokens": 32, "ignore_eos": True, "seed": 3}
 
 
 def quantised(place: Path, name: str, form: str) -> Path:
@@ -43,8 +40,8 @@ def check_it_is_served(
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.dtype, info.bit_exact) == (weight_type, True)
-        assert_drafts_change_nothing(client, drafter, OPTIONS, ["def read_config(path):\n"])
-        assert client.drafters.list()[0].model.dtype == weight_type
+        assert client.drafters.attach(drafter.address).model.dtype == weight_type
+        Compared(verifier.address, ["def read_config(path):\n"], EACH_WAY, 32).drafting()
 
 
 @pytest.mark.slow

@@ -7,19 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from draftwire import AsyncClient, Speculation
+from draftwire import AsyncClient, Speculation, SpeculationStats
 from draftwire_tools.check.case import Case
 from draftwire_tools.check.comparison import Around, Comparison, Run, generate
-from draftwire_tools.check.drafters import PLAIN
+from draftwire_tools.check.drafters import PLAIN, changing
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.prompts import CheckPrompt
 from draftwire_tools.check.request import CheckRequest, check_requests
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 Way = Callable[[AsyncClient], Run]
 """How a client runs requests."""
 Grouped = Callable[[AsyncClient], Around]
 """How a client runs groups of requests."""
+
+
+FORCED = Speculation(planning="always")
+"""Whatever a row costs."""
+EACH_WAY = {"greedy": {"temperature": 0.0, "ignore_eos": True}, "sampled": {"temperature": 0.9, "ignore_eos": True}}
 
 
 def speculating(speculation: Speculation | None = None) -> Way:
@@ -42,6 +47,7 @@ class Compared:
         self._address = address
         requests = check_requests([CheckPrompt("test", text) for text in prompts], tokens, seed, samplings)
         self._requests = requests
+        self._samplings, self._count = list(samplings), len(prompts)
         self._comparison = Comparison(requests)
 
     def __call__(
@@ -50,6 +56,36 @@ class Compared:
         """Runs the first requests under a sampling in a way, and asserts that each has its plain output."""
         return asyncio.run(self._compare(way, sampling, count, batch, grouped))
 
+    def drafting(self, speculation: Speculation = FORCED) -> None:
+        """Runs all requests with drafts until some of these are accepted."""
+
+        def accepted() -> int:
+            way = speculating(speculation)
+            return sum(
+                self(way, sampling, self._count, batch=self._count).accepted_tokens for sampling in self._samplings
+            )
+
+        sometimes(accepted, "drafts are accepted")
+
+    def swapping(self, sampling: str, *addresses: str) -> None:
+        """Runs a request during which drafters take turns, every five tokens, until one takes over from another."""
+        events: list[int] = []
+
+        def swapping(client: AsyncClient) -> Run:
+            async def run(request: CheckRequest) -> tuple[Output, SpeculationStats]:
+                async with changing(client, addresses) as pool:
+                    found = await pool.swapping(request)
+                    events.append(pool.events)
+                    return found
+
+            return run
+
+        def moved() -> int:
+            self(swapping, sampling)
+            return events[-1]
+
+        sometimes(moved, "the request moves")
+
     def plain(self, sampling: str, count: int = 1) -> list[Output]:
         """Returns the plain outputs of the first requests under a sampling."""
         asyncio.run(self._compare(None, sampling, count, 1, None))
@@ -57,7 +93,7 @@ class Compared:
 
     async def _compare(self, way: Way | None, sampling: str, count: int, batch: int, grouped: Grouped | None) -> Case:
         only = partial(_among, sampling, count)
-        async with AsyncClient(self._address, timeout=PATIENCE) as client:
+        async with AsyncClient(self._address, timeout=LONG_PATIENCE) as client:
             await self._comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False), only)
             run, around = way and way(client), grouped and grouped(client)
             case = await self._comparison.compare(sampling, run, around=around, batch=batch, only=only)

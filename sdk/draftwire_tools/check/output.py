@@ -97,11 +97,12 @@ class Difference:
 
 def difference(case: str, request: CheckRequest, plain: Output, other: Output) -> Difference | None:
     """Returns the first difference between two outputs of a request; None if they are equal."""
-    found = _first(plain, other)
+    found = first_difference(plain, other)
     return None if found is None else Difference(case, *found, request.to_json())
 
 
-def _first(plain: Output, other: Output) -> tuple[str, int, str, str] | None:
+def first_difference(plain: Output, other: Output) -> tuple[str, int, str, str] | None:
+    """Returns what differs first, its position, and both continuations; None if the outputs are equal."""
     if plain.token_ids != other.token_ids:
         at = first_differing(plain.token_ids, other.token_ids)
         return "token ids", at, _tokens(plain, at), _tokens(other, at)
