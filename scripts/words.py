@@ -74,6 +74,8 @@ WORDS = (
     Word("on without", r"goes? on without", "continues without"),
     Word("not understood", r"(?:is|are) not understood", "is not supported"),
     Word("not answer to", r"(?:do|does) not answer to", "is not allowed"),
+    Word("worth", r"(?:its|their|measured|most) worth", "value, gain"),
+    Word("of output", r"forms? of output", "output format"),
     Word("roll-out", r"roll-outs?", "rollout"),
 )
 """Words that do not occur, and what to write instead; whole words, in any case."""

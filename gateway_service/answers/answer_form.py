@@ -15,7 +15,7 @@ SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator"
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """A form of output, or none."""
+    """An output format, or none."""
 
     name: str | None = None
     """The request's field that gives the form; None if any text will do."""

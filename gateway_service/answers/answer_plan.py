@@ -24,7 +24,7 @@ class AnswerPlan:
     chat_format: ChatFormat | None
     use: ToolUse
     reasoning: bool
-    """Whether reasoning is separated from the answer. It is not where a form of output without tools applies, which is
+    """Whether reasoning is separated from the answer. It is not where an output format without tools applies, which is
     then that of the whole output."""
     form: AnswerForm = field(default_factory=AnswerForm)
     """Form of an answer without calls."""

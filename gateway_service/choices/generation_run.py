@@ -56,7 +56,7 @@ class Event:
     prompt: PromptReport | None
     """The report on the prompt; sent with the first event of a choice."""
     left_out: Sequence[str] = ()
-    """Parts of the form of output that are not enforced; sent with every event."""
+    """Parts of the output format that are not enforced; sent with every event."""
 
 
 class GenerationRun:

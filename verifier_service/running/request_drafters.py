@@ -1,4 +1,4 @@
-"""Drafters of single requests: expected outputs, forms of output, and callers that draft."""
+"""Drafters of single requests: expected outputs, output formats, and callers that draft."""
 
 from __future__ import annotations
 

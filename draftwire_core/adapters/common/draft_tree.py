@@ -30,7 +30,7 @@ def best_chain(tree: TokenTree, models: Mapping[str, AcceptanceModel], most: int
 
     models: calibrations by source; nodes of a source without one are worth nothing.
     """
-    # A chain from a node is worth p * (1 + worth of the rest), computed from the leaves up. Depths beyond `most` are
+    # A chain from a node is worth p * (1 + value of the rest), computed from the leaves up. Depths beyond `most` are
     # ignored.
     limit = tree.root.position + most
     nodes = [node for node in tree.nodes() if node.position <= limit]

@@ -1,7 +1,7 @@
 """Best-first growth of all sequences' trees: which nodes a drafter expands next, and how many share a step.
 
 A node is worth its probability of being on the target's path. Each further node makes a drafting step longer; nodes are
-added, best first over all sequences, while worth per second rises. A drafter whose steps cost the same for one row and
+added, best first over all sequences, while value per second rises. A drafter whose steps cost the same for one row and
 for ten therefore covers the likely verdicts in parallel, and one that pays for each row goes deep first. Growth does
 not wait for verdicts: a tree grows until its credit is used up or nothing worth drafting is left.
 """
@@ -68,13 +68,13 @@ class TreeGrowth:
         return [(index, node) for _, index, node in leaves[:count]]
 
     def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
-        """Returns all nodes that can be expanded, most valuable first, each with its worth and its tree's index."""
+        """Returns all nodes that can be expanded, most valuable first, each with its value and its tree's index."""
         leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]
         leaves.sort(key=lambda leaf: -leaf[0])
         return leaves
 
     def worthwhile(self, worths: Sequence[float], other_rows: int, max_rows: int) -> int:
-        """Returns how many of these nodes, most valuable first, give the step the most worth per second.
+        """Returns how many of these nodes, most valuable first, give the step the most value per second.
 
         other_rows: rows that it has anyway. max_rows: most rows next to them.
         """

@@ -1,4 +1,4 @@
-"""Compiles forms of output for one tokenizer, and caches the most recently used.
+"""Compiles output formats for one tokenizer, and caches the most recently used.
 
 The library (llguidance) computes allowed tokens lazily, so compiling takes milliseconds. A hostile form is contained in
 three ways. It is first tried in a separate process, which bounds its depth, time and memory and absorbs crashes
@@ -146,7 +146,7 @@ class GrammarCompiler:
                 try:
                     self._tokenizer = tokenizer_with_end(self._source(), self._encode)
                 except VocabularyError as error:
-                    raise GrammarError(f"the target's tokenizer supports no forms of output: {error}") from error
+                    raise GrammarError(f"the target's tokenizer supports no output formats: {error}") from error
             return self._tokenizer
 
 

@@ -75,7 +75,7 @@ def tokenizer_with_end(table: TokenTable, encode: Callable[[str], list[int]] | N
     try:
         tokens.library = LLTokenizer(tokens)
     except ValueError as error:
-        raise GrammarError(f"the target's tokenizer supports no forms of output: {one_line(str(error))}") from error
+        raise GrammarError(f"the target's tokenizer supports no output formats: {one_line(str(error))}") from error
     tokens.tokens = []  # the library has copied them
     return tokens.library
 

@@ -134,7 +134,7 @@ class GrammarTrial:
             receive(ours)
         except (EOFError, OSError) as error:
             self._stop()
-            raise RuntimeError("the process that tries forms of output did not start") from error
+            raise RuntimeError("the process that tries output formats did not start") from error
         return ours
 
     def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The worth of drafting: of a node under the verifier's credit, and of a round that puts the target's step off."""
+"""The value of drafting: of a node under the verifier's credit, and of a round that puts the target's step off."""
 
 from __future__ import annotations
 

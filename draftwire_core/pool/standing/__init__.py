@@ -1,1 +1,1 @@
-"""The standing of a drafter: its measured worth, its faults, and the limits and pauses that follow from them."""
+"""The standing of a drafter: its measured gain, its faults, and the limits and pauses that follow from them."""

@@ -35,7 +35,7 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
 
     @property
     def left_out(self) -> list[str]:
-        """Parts of the form of output that are not enforced, from the first chunk on; see ``Generation.left_out``."""
+        """Parts of the output format that are not enforced, from the first chunk on; see ``Generation.left_out``."""
         return self._generation.left_out
 
     @property

@@ -32,7 +32,7 @@ def write_options(request: pb.GenerateRequest, options: Mapping[str, Any]) -> No
     """Writes checked options into a request; those that are not given have their defaults.
 
     Raises:
-        InvalidFieldError: a value cannot be encoded, or there is more than one form of output.
+        InvalidFieldError: a value cannot be encoded, or there is more than one output format.
         TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
     """
     known = options_of(GenerateOptions)

@@ -37,7 +37,7 @@ class GenerationStream(Stream[Chunk]):
 
     @property
     def left_out(self) -> list[str]:
-        """Parts of the form of output that are not enforced, from the first chunk on; see ``Generation.left_out``."""
+        """Parts of the output format that are not enforced, from the first chunk on; see ``Generation.left_out``."""
         return self._generation.left_out
 
     @property

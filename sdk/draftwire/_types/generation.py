@@ -112,7 +112,7 @@ class Generation:
     further: list[Generation] = field(default_factory=list)
     """The other results of a call with ``n`` above 1."""
     left_out: list[str] = field(default_factory=list)
-    """Places of parts of a form of output that were not enforced, since no grammar can and the form leaves them to
+    """Places of parts of an output format that were not enforced, since no grammar can and the form leaves them to
     the reader of the output, as ``forecast(properties.city.pattern)``."""
 
     @property

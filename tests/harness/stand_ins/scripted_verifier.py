@@ -19,7 +19,7 @@ class ScriptedVerifier(TellingVerifier):
         self.waiting = 0
         """Number of waiting requests that it reports."""
         self.left_out: list[str] = []
-        """Parts of forms of output that it reports not to enforce."""
+        """Parts of output formats that it reports not to enforce."""
         self.formats: dict[str, pb.ChatFormat] = {}
         """Formats of conversations with variables for the template, by these as JSON text."""
 
