@@ -8,7 +8,7 @@ from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from drafter_service.verifiers.announcements import Announcements
+from drafter_service.verifiers.announcement import Announcements
 from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ranks

@@ -17,8 +17,15 @@ from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.device.host import share_of_threads
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.kernels.advice import faster, kernels_of, warn_without_library
-from draftwire_core.engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
+from draftwire_core.engine.kernels.library import (
+    KernelsError,
+    LibraryMismatchError,
+    faster,
+    kernels_of,
+    library,
+    use_kernels,
+    warn_without_library,
+)
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from draftwire_core.engine.loading.self_test import check_reproducible, run_self_test
 from draftwire_core.engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache

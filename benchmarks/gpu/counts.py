@@ -33,7 +33,7 @@ from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.kv.kv_slots import SlotList
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch, most_seen
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.slots.slot_tables import SlotTables
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
@@ -173,7 +173,7 @@ def slot_figures(_: PretendedGpu) -> Iterator[Figures]:
         for owner, own in zip(owners, np.split(slots[: sequences * context], sequences), strict=True):
             owner.extend(own)
         tables = SlotTables(most_seen(len(slots)), _CPU)
-        fixed = SlotBatch(Room.of_step(sequences, most_seen(len(slots))), _CPU, tables.tensor)
+        fixed = SlotBatch(BatchRoom.of_step(sequences, most_seen(len(slots))), _CPU, tables.tensor)
         sent: dict[str, int] = {}
         times: dict[str, list[float]] = {"listed": [], "tables": []}
         filled(fixed, plain_step(owners, slots), tables)

@@ -1,26 +1,16 @@
 """The drafter's end of one Draft stream, over any transport."""
 
 import asyncio
-from collections import OrderedDict
 from typing import Any
 
-import torch
-
 from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport, Received
-from drafter_service.conversation.handshake import MOST_TOKENS, greet, handshake_expected
-from drafter_service.conversation.opened_sequence import OpenedSequence, SequenceKey
-from drafter_service.conversation.sequence_opening import (
-    SequenceOpening,
-    check_length,
-    check_token_ids,
-    read_hidden_state,
-)
+from drafter_service.conversation.handshake import greet, handshake_expected
+from drafter_service.conversation.opened_sequence import SequenceKey
+from drafter_service.conversation.stream_sequences import RETRY_SECONDS, StreamSequences
 from drafter_service.verifiers.shares import VerifierShare
 from draftwire.v1 import drafter_service_pb2, features_pb2, model_info_pb2, proposal_pb2, verdict_pb2
-from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_core.engine.model.features.feature_codec import feature_count
 from draftwire_core.engine.tree.proposal import Proposal
-from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
+from draftwire_core.runtime.errors import ServiceError, at_capacity, invalid_field
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.handshake import shown
@@ -34,14 +24,10 @@ _FLUSH_SECONDS = 5.0
 """Time that the verifier has to read the queued messages when the drafter ends the stream."""
 _MAX_QUEUED = 256
 """Maximum number of messages that wait for the verifier to read them."""
-_MAX_FAILED = 4096
-"""Maximum number of failed openings remembered; the oldest are dropped first."""
 _MOST_ENTRIES = 4096
 """Maximum verdicts or closings in one message; four times the stream's limit on sequences, if that is more."""
 _MOST_LOGGED = 64
 """Number of failed sequences per stream logged as warnings; further ones are logged at debug level and counted."""
-_RETRY_SECONDS = 1.0
-"""Retry delay for a verifier that reads too slowly or has too many sequences open."""
 
 _Stream = MessageStream[drafter_service_pb2.DraftResponse, drafter_service_pb2.DraftRequest]
 
@@ -73,18 +59,11 @@ class DraftingSession:
         self._drafting = drafting
         self._hello = hello
         self._share = share
-        self._hidden_size = hidden_size
-        self._tracing = tracing
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle = IdleWatch(idle_seconds)
         self._number = 0
-        self._shared_vocab_size = 0
-        self._openings: dict[int, SequenceOpening] = {}
-        self._sequences: dict[int, OpenedSequence] = {}
-        # The failed epoch of each sequence: messages that the verifier sent before it knew are not new faults.
-        self._failed: OrderedDict[int, int] = OrderedDict()
-        self._stale_messages = 0
+        self._sequences = StreamSequences(drafting, hello, hidden_size, tracing)
         self._faults = 0
 
     async def run(self) -> None:
@@ -92,9 +71,11 @@ class DraftingSession:
 
         Raises ServiceError, alone or in an ExceptionGroup, for a fault that ends the stream; and StreamBroken.
         """
-        if not await self._shake_hands():
+        shared_vocab_size = await self._shake_hands()
+        if shared_vocab_size is None:
             return
         self._number = self._drafting.attach(self._take, self._share.name, self._share.weight)
+        self._sequences.start(self._number, shared_vocab_size)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._writer.run(), name="draft-writer")
@@ -106,17 +87,16 @@ class DraftingSession:
                 self._writer.close()
                 await asyncio.wait({writing}, timeout=_FLUSH_SECONDS)
                 if not writing.done():
-                    raise at_capacity("the verifier did not read all queued messages", _RETRY_SECONDS)
+                    raise at_capacity("the verifier did not read all queued messages", RETRY_SECONDS)
         finally:
             self._drafting.detach(self._number)
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # retrieved, so that asyncio does not complain if another fault came first
-            for sequence in self._sequences.values():
-                sequence.closed("the stream ended")
+            self._sequences.end()
             log.info(
                 "verifier disconnected",
                 open_sequences=len(self._sequences),
-                stale_messages=self._stale_messages,
+                stale_messages=self._sequences.stale_messages,
                 failed_sequences=self._faults,
             )
 
@@ -142,20 +122,19 @@ class DraftingSession:
 
     # The verifier's messages.
 
-    async def _shake_hands(self) -> bool:
-        """Exchanges hellos. Returns False if the verifier leaves or the session is ended before that."""
+    async def _shake_hands(self) -> int | None:
+        """Exchanges hellos. Returns the number of token ids that both sides have; None if the verifier leaves or the
+        session is ended before that."""
         greeting = asyncio.ensure_future(greet(self._stream, self._hello, self._share.name))
         either: set[asyncio.Future[Any]] = {greeting, self._ended}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.done():
-                return False
-            shared = greeting.result()
+                return None
+            return greeting.result()
         finally:
             greeting.cancel()
             await asyncio.gather(greeting, return_exceptions=True)
-        self._shared_vocab_size = shared or 0
-        return shared is not None
 
     async def _read(self) -> None:
         async for message in self._stream:
@@ -185,43 +164,12 @@ class DraftingSession:
 
     def _on_open(self, chunk: drafter_service_pb2.OpenSequence) -> None:
         sequence_id, epoch = chunk.sequence_id, chunk.epoch
-        if self._is_stale(sequence_id, epoch, "open"):
+        if self._sequences.is_stale(sequence_id, epoch, "open"):
             return
         try:
-            opening = self._openings.get(sequence_id)
-            if opening is None or opening.epoch < epoch or chunk.offset == 0:
-                opening = self._begin(chunk)
-            opening.add(chunk)
-            if opening.complete:
-                self._complete(sequence_id, opening)
+            self._sequences.add(chunk)
         except ServiceError as fault:
             self._fail(sequence_id, epoch, fault)
-
-    def _begin(self, chunk: drafter_service_pb2.OpenSequence) -> SequenceOpening:
-        """Takes the first chunk of an opening, which replaces any earlier opening of the same id."""
-        self._forget(chunk.sequence_id)
-        limits = self._hello.limits
-        if len(self._sequences) + len(self._openings) >= limits.max_sequences:
-            raise at_capacity(f"all {limits.max_sequences} sequences of the stream are open", _RETRY_SECONDS)
-        opening = SequenceOpening(chunk, limits, self._hello.model.vocab_size)
-        coming = sum(other.committed_length for other in self._openings.values())
-        if coming and coming + opening.committed_length > MOST_TOKENS:
-            raise at_capacity(
-                f"openings of {coming} tokens are incomplete; with {opening.committed_length} more they would exceed "
-                f"{MOST_TOKENS}",
-                _RETRY_SECONDS,
-            )
-        self._openings[chunk.sequence_id] = opening
-        return opening
-
-    def _complete(self, sequence_id: int, opening: SequenceOpening) -> None:
-        del self._openings[sequence_id]
-        spec = opening.spec(self._shared_vocab_size)
-        key = SequenceKey(self._number, sequence_id, opening.epoch)
-        self._drafting.open(key, spec)
-        sequence = OpenedSequence(key, len(spec.tokens), opening.max_length, opening.request_id)
-        self._sequences[sequence_id] = sequence
-        sequence.begin_span(self._tracing, self._hello.model.model_id, opening.trace_context)
 
     def _on_verdicts(self, batch: verdict_pb2.VerdictBatch) -> None:
         self._check_entries("verdicts.verdicts", len(batch.verdicts))
@@ -230,50 +178,14 @@ class DraftingSession:
             raise invalid_field("verdicts.max_tree_nodes", "must be at least 1")
         commits: list[Commit] = []
         for verdict in batch.verdicts:
-            if self._is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
+            if self._sequences.is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
                 continue
             try:
-                commits.append(self._commit(verdict, most))
+                commits.append(self._sequences.commit(verdict, most))
             except ServiceError as fault:
                 self._fail(verdict.sequence_id, verdict.epoch, fault)
         if commits:
             self._drafting.commit(commits)
-
-    def _commit(self, verdict: verdict_pb2.Verdict, max_tree_nodes: int | None) -> Commit:
-        sequence = self._sequences.get(verdict.sequence_id)
-        if sequence is None or sequence.key.epoch != verdict.epoch:
-            raise not_found(
-                ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
-                f"sequence {verdict.sequence_id} is not open with epoch {verdict.epoch}",
-            )
-        count = len(verdict.token_ids)
-        if count == 0 or sequence.committed_length + count != verdict.committed_length:
-            raise failed_precondition(
-                ErrorReason.ERROR_REASON_OUT_OF_SYNC,
-                f"{count} tokens up to a length of {verdict.committed_length} do not continue the "
-                f"{sequence.committed_length} tokens that the drafter has",
-            )
-        if verdict.committed_length > sequence.max_length:
-            raise invalid_field("committed_length", f"exceeds max_length, {sequence.max_length}, of the opening")
-        check_length(verdict.committed_length, self._hello.limits.max_sequence_tokens)
-        check_token_ids(verdict.token_ids, self._hello.model.vocab_size)
-        state = self._state(sequence, verdict)
-        sequence.committed_length = verdict.committed_length
-        sequence.accepted += verdict.accepted
-        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes, state)
-
-    def _state(self, sequence: OpenedSequence, verdict: verdict_pb2.Verdict) -> torch.Tensor | None:
-        """Reads a verdict's hidden state, which the first verdicts may lack: their steps began before the opening."""
-        if not self._hidden_size:
-            return None
-        if not verdict.HasField("hidden_state"):
-            if sequence.has_states:
-                raise invalid_field(
-                    "hidden_state", "must be set: this drafter drafts from it, and earlier verdicts had it"
-                )
-            return None
-        sequence.has_states = True
-        return read_hidden_state(verdict.hidden_state, self._hidden_size)
 
     def _on_features(self, batch: features_pb2.FeatureBatch) -> None:
         if not self._hello.HasField("features"):
@@ -281,36 +193,14 @@ class DraftingSession:
         self._check_entries("features.features", len(batch.features))
         received: list[Received] = []
         for features in batch.features:
-            if self._is_stale(features.sequence_id, features.epoch, "features"):
+            if self._sequences.is_stale(features.sequence_id, features.epoch, "features"):
                 continue
             try:
-                received.append(self._receive(features))
+                received.append(self._sequences.receive(features))
             except ServiceError as fault:
                 self._fail(features.sequence_id, features.epoch, fault)
         if received:
             self._drafting.receive(received)
-
-    def _receive(self, features: features_pb2.TokenFeatures) -> Received:
-        sequence = self._sequences.get(features.sequence_id)
-        if sequence is None or sequence.key.epoch != features.epoch:
-            raise not_found(
-                ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
-                f"sequence {features.sequence_id} is not open with epoch {features.epoch}",
-            )
-        kind = self._hello.features
-        try:
-            count = feature_count(features.values, kind.width, kind.dtype)
-        except ValueError as error:
-            raise invalid_field("features.values", str(error)) from error
-        if features.first_position + count > sequence.max_length:
-            raise invalid_field(
-                "features.first_position",
-                f"{features.first_position} and {count} features exceed max_length, {sequence.max_length}, of the "
-                "opening",
-            )
-        # Room is made for all positions up to these, and a verifier may open a sequence with any max_length.
-        check_length(features.first_position + count, self._hello.limits.max_sequence_tokens, "features.first_position")
-        return Received(sequence.key, features.first_position, count, features.values, kind.width, kind.dtype)
 
     def _check_entries(self, field: str, count: int) -> None:
         """Raises ServiceError for a message with so many entries that it would delay every other stream."""
@@ -320,40 +210,13 @@ class DraftingSession:
 
     def _on_close(self, message: drafter_service_pb2.CloseSequences) -> None:
         self._check_entries("close.sequence_ids", len(message.sequence_ids))
-        keys: list[SequenceKey] = []
-        for sequence_id in message.sequence_ids:
-            self._openings.pop(sequence_id, None)
-            self._failed.pop(sequence_id, None)
-            sequence = self._sequences.pop(sequence_id, None)
-            if sequence is not None:
-                sequence.closed()
-                keys.append(sequence.key)
-        if keys:
-            self._drafting.close(keys)
+        self._sequences.close(message.sequence_ids)
 
     def _on_sequence_error(self, message: drafter_service_pb2.SequenceError) -> None:
-        if self._is_stale(message.sequence_id, message.epoch, "sequence_error"):
+        if self._sequences.is_stale(message.sequence_id, message.epoch, "sequence_error"):
             return
         self._log_fault("proposal refused", message.sequence_id, message.epoch, message.status.message)
-        self._forget(message.sequence_id, message.status.message)
-
-    def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
-        """Whether a message concerns an opening that was replaced or has failed. Counts stale messages.
-
-        A complete opening that is sent again is stale, too.
-        """
-        known = []
-        if sequence_id in self._failed:
-            known.append(self._failed[sequence_id] + 1)
-        if sequence_id in self._openings:
-            known.append(self._openings[sequence_id].epoch)
-        if sequence_id in self._sequences:
-            known.append(self._sequences[sequence_id].key.epoch + (kind == "open"))
-        if epoch >= max(known, default=0):
-            return False
-        self._stale_messages += 1
-        log.debug("stale message ignored", kind=kind, sequence_id=sequence_id, epoch=epoch)
-        return True
+        self._sequences.forget(message.sequence_id, message.status.message)
 
     # Messages to the verifier.
 
@@ -368,60 +231,39 @@ class DraftingSession:
         for number in report.pongs:
             self._send(drafter_service_pb2.DraftResponse(pong=drafter_service_pb2.Pong(number=number)))
         for key in report.opened:
-            if self._is_current(key):
-                self._sequences[key.sequence_id].caught_up()
+            sequence = self._sequences.current(key)
+            if sequence is not None:
+                sequence.caught_up()
                 opened = drafter_service_pb2.SequenceOpened(sequence_id=key.sequence_id, epoch=key.epoch)
                 self._send(drafter_service_pb2.DraftResponse(opened=opened))
         proposals = []
         for key, proposal in report.proposals:
-            if self._is_current(key):
-                self._sequences[key.sequence_id].nodes += len(proposal.token_ids)
+            sequence = self._sequences.current(key)
+            if sequence is not None:
+                sequence.nodes += len(proposal.token_ids)
                 proposals.append(_message(key, proposal))
         if proposals:
             batch = proposal_pb2.ProposalBatch(proposals=proposals, step_seconds=report.seconds)
             self._send(drafter_service_pb2.DraftResponse(proposals=batch))
         for key, fault in report.faults:
-            if self._is_current(key):
-                # The loop has closed the sequence already.
-                self._fail(key.sequence_id, key.epoch, fault, self._sequences.pop(key.sequence_id))
+            if self._sequences.current(key) is not None:
+                self._fail(key.sequence_id, key.epoch, fault, ended=True)
 
-    def _is_current(self, key: SequenceKey) -> bool:
-        sequence = self._sequences.get(key.sequence_id)
-        return sequence is not None and sequence.key == key
-
-    def _fail(self, sequence_id: int, epoch: int, fault: ServiceError, ended: OpenedSequence | None = None) -> None:
+    def _fail(self, sequence_id: int, epoch: int, fault: ServiceError, *, ended: bool = False) -> None:
         """Closes an opening and reports the fault to the verifier; the stream's other sequences continue.
 
-        ended: the sequence, if the draft loop has closed it already.
+        ended: whether the draft loop has closed the sequence already.
         """
-        self._log_fault("sequence failed", sequence_id, epoch, str(fault), ended)
-        self._forget(sequence_id, str(fault))
-        if ended is not None:
-            ended.closed(str(fault))
-        self._failed[sequence_id] = epoch
-        self._failed.move_to_end(sequence_id)
-        if len(self._failed) > _MAX_FAILED:
-            self._failed.popitem(last=False)
+        self._log_fault("sequence failed", sequence_id, epoch, str(fault))
+        self._sequences.fail(sequence_id, epoch, str(fault), ended=ended)
         error = drafter_service_pb2.SequenceError(sequence_id=sequence_id, epoch=epoch, status=fault.to_status())
         self._send(drafter_service_pb2.DraftResponse(sequence_error=error))
 
-    def _log_fault(
-        self, event: str, sequence_id: int, epoch: int, reason: str, sequence: OpenedSequence | None = None
-    ) -> None:
+    def _log_fault(self, event: str, sequence_id: int, epoch: int, reason: str) -> None:
         self._faults += 1
         report = log.warning if self._faults <= _MOST_LOGGED else log.debug
-        known = sequence or self._sequences.get(sequence_id) or self._openings.get(sequence_id)
-        request_id = known.request_id if known is not None else ""
+        request_id = self._sequences.request_id(sequence_id)
         report(event, sequence_id=sequence_id, epoch=epoch, request_id=request_id, reason=shown(reason))
-
-    def _forget(self, sequence_id: int, why: str = "") -> None:
-        """Drops the opening or sequence of an id, if there is one. why: the fault that caused it; empty without one."""
-        self._openings.pop(sequence_id, None)
-        self._failed.pop(sequence_id, None)
-        sequence = self._sequences.pop(sequence_id, None)
-        if sequence is not None:
-            sequence.closed(why)
-            self._drafting.close([sequence.key])
 
     def _send(self, message: drafter_service_pb2.DraftResponse) -> None:
         if self._ended.done() or self._writer.closed:
@@ -429,7 +271,7 @@ class DraftingSession:
         try:
             self._writer.send(message)
         except OutboxFull as error:
-            fault = at_capacity(f"the verifier does not read its messages: {error}", _RETRY_SECONDS)
+            fault = at_capacity(f"the verifier does not read its messages: {error}", RETRY_SECONDS)
             fault.__cause__ = error
             self._ended.set_exception(fault)
 

@@ -14,8 +14,7 @@ from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.device.host import share_of_threads
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.errors import ModelMemoryError
-from draftwire_core.engine.kernels.advice import faster, kernels_of, warn_without_library
-from draftwire_core.engine.kernels.library import library
+from draftwire_core.engine.kernels.library import faster, kernels_of, library, warn_without_library
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from draftwire_core.engine.loading.self_test import check_reproducible, run_self_test
 from draftwire_core.engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache

@@ -34,7 +34,7 @@ LOGITS = """
 import hashlib, json, sys
 import torch
 from draftwire_core.engine.kernels import library
-from draftwire_core.engine.kernels.advice import faster, kernels_of
+from draftwire_core.engine.kernels.library import faster, kernels_of
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 

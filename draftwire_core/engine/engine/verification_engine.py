@@ -14,19 +14,18 @@ from draftwire_core.engine.drafters.drafter import Drafter, EngineState
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.feature_streams import FeatureStreams
 from draftwire_core.engine.engine.local_drafters import LocalDrafters
+from draftwire_core.engine.engine.next_step import NextStep
 from draftwire_core.engine.engine.probe_planner import ProbePlanner
-from draftwire_core.engine.engine.prompt_shares import divide, to_compute
 from draftwire_core.engine.engine.scoring import ScoreSpec, Scoring
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
 from draftwire_core.engine.engine.settlement import Settlement, states_to_host
 from draftwire_core.engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
 from draftwire_core.engine.engine.target_pass import TargetPass
-from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.prefix_cache import PrefixCache
 from draftwire_core.engine.kv.slot_queue import SlotQueue
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.drafter_timing import ProposalClock
-from draftwire_core.engine.planning.planner import Candidate, Plan, Planner
+from draftwire_core.engine.planning.planner import Plan, Planner
 from draftwire_core.engine.planning.planning_record import PlanningRecord
 from draftwire_core.engine.planning.step_clock import StepClock
 from draftwire_core.engine.planning.step_cost import StepCost
@@ -74,12 +73,20 @@ class VerificationEngine:
         self.places = limits.max_sequences
         """How many sequences run at once: the maximum, or those that ran after the last step if others then waited for
         KV slots. Read by other threads, too: between two steps sequences come one by one."""
-        self._prompts: list[Sequence] = []
-        """The sequences whose prompts the next step continues, oldest first."""
         self._merging_clock = merging_clock
         self._merged: dict[str, MergedProposals] = {}
         """Proposals merged since the last step, by source; only those of drafters outside this thread."""
-        self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
+        self._next = NextStep(
+            model.pool,
+            limits,
+            self._queue,
+            self.planner,
+            self._local,
+            self._probes,
+            self._scoring,
+            self.record,
+            self.clock,
+        )
 
     @property
     def running(self) -> int:
@@ -112,25 +119,25 @@ class VerificationEngine:
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
         self._queue.add(spec.sequence_id, Sequence(spec, spec.prefix_in(self.prefix_cache)))
-        self._plan = None
+        self._next.discard()
 
     def remove(self, sequence_id: int) -> None:
         """Ends a sequence and returns its slots; does nothing if it has ended."""
         self._queue.remove(sequence_id)
         self._local.end(sequence_id)
         self.features.end(sequence_id)
-        self._plan = None
+        self._next.discard()
 
     def add_score(self, spec: ScoreSpec) -> None:
         """Queues a text to be scored next to the sequences. Raises ValueError as `Scoring.add` does."""
         self._scoring.add(spec)
-        self._plan = None
+        self._next.discard()
 
     def remove_score(self, score_id: int) -> None:
         """Ends the scoring of a text and returns its slots; does nothing if it has ended."""
         self._scoring.remove(score_id)
         self._queue.admit()
-        self._plan = None
+        self._next.discard()
 
     def add_drafter(self, source: str, drafter: Drafter) -> None:
         """Adds a drafter that runs in this thread, for the sequences that `source` is attached to."""
@@ -162,7 +169,7 @@ class VerificationEngine:
             self.features.open(source, sequence_id)
             if kind:
                 self._local.accounts.group(source, kind)
-            self._plan = None
+            self._next.discard()
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Stops accepting proposals of `source` for a sequence; the nodes it drafted stay."""
@@ -171,7 +178,7 @@ class VerificationEngine:
             sequence.detach(source)
             self._local.close(source, sequence_id)
             self.features.close(source, sequence_id)
-            self._plan = None
+            self._next.discard()
 
     def forget(self, source: str) -> None:
         """Detaches a drafter from all sequences and drops its statistics."""
@@ -181,7 +188,7 @@ class VerificationEngine:
         self._local.remove(source)
         self.features.remove(source)
         self._probes.remove(source)
-        self._plan = None
+        self._next.discard()
 
     def pause(self, source: str, *, paused: bool) -> None:
         """Records whether a drafter is paused: it then receives no verdicts, and the planner does not wait for it."""
@@ -211,7 +218,7 @@ class VerificationEngine:
                 merged.seconds += min(self._merging_clock() - began, _LONGEST_MERGE)
                 merged.nodes += len(proposal.token_ids)
         if count.added:
-            self._plan = None
+            self._next.discard()
         sequence.foreseen |= count.foreseen
         clock = sequence.clocks.get(source)
         if clock is not None and sequence_id in self._running:
@@ -221,7 +228,7 @@ class VerificationEngine:
     def wait_seconds(self) -> float:
         """Returns how long to wait for proposals before the next step; 0 means step now."""
         self.clock.enter("plan")
-        sequences, candidates, plan = self._planned()
+        sequences, candidates, plan = self._next.plan(self.propose)
         if len(candidates) < len(self._running) or not sequences:
             return 0.0  # drafters can use the time while prompts are computed
         now = time.perf_counter()
@@ -233,11 +240,11 @@ class VerificationEngine:
     def step(self) -> StepResult:
         """Verifies the planned nodes of all running sequences and computes a part of new prompts, in one pass."""
         self.clock.enter("plan")
-        decoding, candidates, plan = self._planned()
+        decoding, candidates, plan = self._next.plan(self.propose)
         started = time.perf_counter()  # drafting in this thread is not part of a step's cost
-        self._plan = None
+        self._next.discard()
         decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
-        jobs, scored = self._jobs(decoding, plan)
+        jobs, scored = self._next.jobs(decoding, plan)
         if not jobs and not scored:
             return StepResult([], 0)
         for job in jobs:
@@ -300,74 +307,6 @@ class VerificationEngine:
         if not sequences:
             return cost.seconds(1, 1), 0.0
         return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
-
-    def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
-        """Returns each sequence's part of a step, and the number of text tokens scored in it."""
-        jobs = [
-            VerificationJob(sequence, sequence.pending, nodes)
-            for sequence, nodes in zip(decoding, plan.nodes, strict=True)
-        ]
-        free = self._most_rows() - sum(job.rows for job in jobs)
-        room = self.planner.cost.prompt_rows(len(decoding), free)
-        scored = self._scored_rows(room)
-        room -= scored
-        rows = divide([sequence.pending for sequence in self._prompts], room)
-        jobs += [VerificationJob(*share, []) for share in zip(self._prompts, rows, strict=True) if share[1]]
-        if len(jobs) == len(decoding) and not scored:
-            self.record.probe_rows += self._probes.choose(jobs, free)
-        return jobs, scored
-
-    def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
-        if self._plan is None:
-            self._local.accounts.turn_to(self._running.values())
-            if self._local.busy and not self._one_has_to_catch_up():
-                self.clock.enter("draft")
-                for sequence_id, source, proposal in self._local.grow():
-                    self.propose(sequence_id, source, proposal)
-                self.clock.enter("plan")
-            if self._scoring and self._queue.spare < 0:
-                self._scoring.give_up()
-                self._queue.admit()
-            for sequence in self._running.values():
-                if sequence.pending > 1:
-                    sequence.take_up(self.model.pool)
-            self._queue.make_room(self._least_rows)
-            self._prompts = to_compute(self._running.values())
-            decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
-            candidates = [sequence.candidate(self.limits.max_tree_nodes) for sequence in decoding]
-            pending = self._pending_prompts() + self._scoring.pending
-            most = self._most_rows()
-            # Prompt chunks and texts to score share the step; half of it stays reserved for nodes.
-            other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
-            prompts = len(self._running) - len(decoding)
-            plan = self.planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
-            self._plan = decoding, candidates, plan
-        return self._plan
-
-    def _one_has_to_catch_up(self) -> bool:
-        """Returns whether a sequence without drafters is behind, so that the next step verifies no nodes."""
-        decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
-        if any(sequence.spec.always_draft for sequence in decoding):
-            return False
-        return any(sequence.pace.ahead < 0 and not sequence.readers for sequence in decoding)
-
-    def _least_rows(self) -> int:
-        """Returns the fewest rows with which the step advances every decoding sequence and the oldest one."""
-        pending = [sequence.pending for sequence in self._running.values()]
-        return pending.count(1) + (pending[0] > 1)
-
-    def _pending_prompts(self) -> int:
-        return sum(sequence.pending for sequence in self._prompts)
-
-    def _scored_rows(self, room: int) -> int:
-        """Returns the rows for scored texts: what prompts leave of the prompt rows, but at least a quarter."""
-        if not self._scoring:
-            return 0
-        return self._scoring.rows(max(room // 4, room - self._pending_prompts()), self._queue.spare)
-
-    def _most_rows(self) -> int:
-        """Returns the most rows a step may have, given that each row takes a KV slot."""
-        return min(self.limits.max_step_rows, self.model.pool.free)
 
 
 def generate_all(engine: VerificationEngine, specs: ListLike[SequenceSpec]) -> list[list[int]]:

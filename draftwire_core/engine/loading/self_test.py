@@ -22,9 +22,8 @@ from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
 from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.kv_slots import KvDtypeError, SlotPool
 from draftwire_core.engine.loading.altered_model import rounded_name, shortened
-from draftwire_core.engine.loading.attention_probe import PROBE_NAME, noted_calls
+from draftwire_core.engine.loading.attention_probe import PROBE_NAME, indexer_of, likely_cause, noted_calls
 from draftwire_core.engine.loading.batch_invariance_test import is_batch_invariant, slots_for
-from draftwire_core.engine.loading.likely_cause import indexer_of, likely_cause
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
@@ -312,20 +311,29 @@ def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[fl
         noise = _second_worst([_error(again[row.path, row.index], plain[row.path, row.index]) for row in found])
     coarse = _COARSE_EXPERTS if _has_experts(model) else _COARSE
     tolerance = _ROUNDING.get(model.dtype, coarse) + _NOISE_FACTOR * noise
+    errors = [(row.scene, _error(row.logits, plain[row.path, row.index])) for row in found]
+    return _worst_scene(model, errors, tolerance, "a plain forward pass"), tolerance
+
+
+def _worst_scene(model: PackedModel, errors: list[tuple[str, float]], tolerance: float, reference: str) -> float:
+    """Returns the error of the worst scene, which is that of its second worst row. Raises for one above the tolerance.
+
+    errors: of rows, with their scenes. reference: what the rows were compared with.
+    """
     scenes: dict[str, list[float]] = {}
-    for row in found:
-        scenes.setdefault(row.scene, []).append(_error(row.logits, plain[row.path, row.index]))
+    for scene, error in errors:
+        scenes.setdefault(scene, []).append(error)
     worst = 0.0
-    for scene, errors in scenes.items():
-        error = _second_worst(errors)
+    for scene, found in scenes.items():
+        error = _second_worst(found)
         if not error <= tolerance:  # also true of NaN
             raise _refusal(
                 model,
-                f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of a plain forward "
-                f"pass (rounding explains up to {tolerance:.3g}); {likely_cause(model.model)}",
+                f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of {reference} "
+                f"(rounding explains up to {tolerance:.3g}); {likely_cause(model.model)}",
             )
         worst = max(worst, error)
-    return worst, tolerance
+    return worst
 
 
 def _check_batch_invariance(model: PackedModel, found: list[_Row], alone: list[torch.Tensor]) -> None:
@@ -334,18 +342,9 @@ def _check_batch_invariance(model: PackedModel, found: list[_Row], alone: list[t
     A comparison with transformers allows for other sums, too, which is much in 16-bit types, in which rounding routes
     tokens to other experts.
     """
-    scenes: dict[str, list[float]] = {}
-    for row in found:
-        scenes.setdefault(row.scene, []).append(_error(row.logits, alone[row.path][row.index]))
+    errors = [(row.scene, _error(row.logits, alone[row.path][row.index])) for row in found]
     tolerance = _ROUNDING.get(model.dtype, _COARSE_EXPERTS if _has_experts(model) else _COARSE)
-    for scene, errors in scenes.items():
-        error = _second_worst(errors)
-        if not error <= tolerance:  # also true of NaN
-            raise _refusal(
-                model,
-                f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of the same tokens "
-                f"alone (rounding explains up to {tolerance:.3g}); {likely_cause(model.model)}",
-            )
+    _worst_scene(model, errors, tolerance, "the same tokens alone")
 
 
 def _has_experts(model: PackedModel) -> bool:

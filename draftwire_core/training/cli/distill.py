@@ -80,7 +80,7 @@ def distill(
     from draftwire_core.training.distillation.distiller import CollectionOptions, Distiller
     from draftwire_core.training.distillation.divergence import DIVERGENCES
     from draftwire_core.training.distillation.draft import Draft as DraftModel
-    from draftwire_core.training.distillation.trainer import TrainingOptions, TrainingStateError
+    from draftwire_core.training.distillation.trainer import DistillationOptions, TrainingStateError
     from draftwire_core.training.teachers.local_teacher import LocalTeacher
     from draftwire_core.training.teachers.teacher import Teacher
     from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
@@ -104,7 +104,7 @@ def distill(
                 model,
                 out,
                 CollectionOptions(max_tokens, temperature, samples, top, most_bytes=max_megabytes << 20),
-                TrainingOptions(steps, batch_size, learning_rate, divergence=kind, seed=seed),
+                DistillationOptions(steps, batch_size, learning_rate, divergence=kind, seed=seed),
                 lambda line: console.print(line, soft_wrap=True),
                 held_out=held_out,
                 checkpoint_every=checkpoint_every,

@@ -77,7 +77,7 @@ def refresh(
 
     from draftwire_core.engine.model.packed_model import ModelLoadError
     from draftwire_core.training.distillation.draft import Draft as DraftModel
-    from draftwire_core.training.distillation.trainer import TrainingOptions
+    from draftwire_core.training.distillation.trainer import DistillationOptions
     from draftwire_core.training.refresh.draft_learner import DraftLearner
     from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint, is_head
     from draftwire_core.training.refresh.head_learner import HeadLearner
@@ -95,7 +95,7 @@ def refresh(
     standing = read_standing(out) or Standing(0, draft, drafter, canary)
     console = Console(highlight=False)
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
-    training = TrainingOptions(steps, batch_size, learning_rate)
+    training = DistillationOptions(steps, batch_size, learning_rate)
     teacher = VerifierTeacher(verifier, **connection.options())
 
     def learner() -> Learner[Any]:

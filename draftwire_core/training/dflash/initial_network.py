@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,6 @@ from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, dflash_model, feature_map
 from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
 from draftwire_core.engine.model.shallow_model import decoder_layers
-from draftwire_core.training.dflash.root_attention import look_at_roots
 from draftwire_core.training.frozen_target.network_shape import layers_like, shallow_layers
 from draftwire_core.training.frozen_target.network_trainer import with_targets
 from draftwire_core.training.frozen_target.target_states import reading
@@ -20,9 +20,11 @@ from draftwire_core.training.frozen_target.target_states import reading
 _READ = 5
 """Layers of the target that are read, as in the paper (arXiv 2602.06036)."""
 
+_RIDGE = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
-class NetworkOptions:
+class InitialOptions:
     """The shape of a network."""
 
     block: int
@@ -33,7 +35,7 @@ class NetworkOptions:
 
 
 def initial_network(
-    base: PreTrainedModel, options: NetworkOptions, target_ids: torch.Tensor | None, labels: torch.Tensor, seed: int
+    base: PreTrainedModel, options: InitialOptions, target_ids: torch.Tensor | None, labels: torch.Tensor, seed: int
 ) -> Dflash:
     """Returns a network with the target's last layers, norm, embedding and output head, as far as their shapes agree,
     whose masks look at their block's root.
@@ -119,7 +121,7 @@ def layers_read(layers: int) -> tuple[int, ...]:
     return tuple(first + round(index * (last - first) / (count - 1)) for index in range(count))
 
 
-def _configuration(base: PreTrainedModel, options: NetworkOptions, target_ids: torch.Tensor | None) -> DflashConfig:
+def _configuration(base: PreTrainedModel, options: InitialOptions, target_ids: torch.Tensor | None) -> DflashConfig:
     fields = layers_like(base)
     vocab_size = fields["vocab_size"]
     if not 0 <= options.mask_token < vocab_size:
@@ -134,3 +136,34 @@ def _configuration(base: PreTrainedModel, options: NetworkOptions, target_ids: t
         mask_token=options.mask_token,
         target_architectures=(type(base).__name__,),
     )
+
+
+def look_at_roots(layer: Any, features: torch.Tensor, roots: torch.Tensor, mask: torch.Tensor) -> None:
+    """Makes masks attend to the root of their block, by queries and keys of half of the layer's key heads, at least
+    one; to be called without gradients.
+
+    All masks have the same embedding; attention alone shows them which token they follow, which with copied weights is
+    one of hundreds of keys. The heads begin with a direction that separates roots from masks and features, fitted by
+    least squares: keys of roots have it, and queries of masks ask for it.
+
+    layer: of Qwen3. features: [n, hidden], those of some texts. roots: [m, hidden], embeddings of some tokens. mask:
+    [hidden], the mask's embedding.
+    """
+    attention = layer.self_attn
+    seen, asking = layer.input_layernorm(roots), layer.input_layernorm(mask)
+    inputs = torch.cat([seen, features, asking.expand(len(seen), -1)])
+    wanted = torch.cat([torch.ones(len(seen)), -torch.ones(len(features) + len(seen))]).to(inputs)
+    normal = inputs.T @ inputs
+    ridge = _RIDGE * normal.diagonal().mean() * torch.eye(len(normal), device=inputs.device)
+    apart = torch.linalg.solve(normal + ridge, inputs.T @ wanted)
+    dim, groups = attention.head_dim, attention.num_key_value_groups
+    # Only pairs that turn slowly, so that the distance does not matter.
+    direction = torch.zeros(2, dim // 2, device=inputs.device)
+    direction[:, dim // 4 :] = 1
+    direction = direction.flatten()
+    heads = max(1, attention.k_proj.out_features // dim // 2)
+    for linear, count, read in (
+        (attention.k_proj, heads, apart),
+        (attention.q_proj, heads * groups, asking),
+    ):
+        linear.weight[: count * dim] = torch.outer(direction.repeat(count), read)

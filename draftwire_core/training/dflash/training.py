@@ -18,7 +18,7 @@ from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, save_dflash
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
-from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network, mask_token_of
+from draftwire_core.training.dflash.initial_network import InitialOptions, initial_network, mask_token_of
 from draftwire_core.training.frozen_target.network_shape import most_frequent
 from draftwire_core.training.frozen_target.network_trainer import NetworkTrainer
 from draftwire_core.training.frozen_target.order import DflashOrder, Say
@@ -47,7 +47,7 @@ class DflashTraining(TrainingOptions):
     """Number of tokens that the drafter can draft, the most frequent ones of the texts; 0 for all."""
 
 
-class Guesses(NamedTuple):
+class BlockGuesses(NamedTuple):
     """The guesses of some blocks, and the target's distributions for the same tokens."""
 
     logits: torch.Tensor
@@ -88,7 +88,7 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
         super().__init__(base, windows, directory, training, saved_as)
         if network is None:
             vocab_size = int(base.get_output_embeddings().out_features)
-            options = NetworkOptions(training.block, training.layers, training.mask_token)
+            options = InitialOptions(training.block, training.layers, training.mask_token)
             target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
             network = initial_network(base, options, target_ids, windows.labels[:_SHOWN], training.seed)
         self._take(network, train_head=False)
@@ -144,7 +144,9 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
             losses.append(loss / there.sum().clamp(min=1))
         return losses
 
-    def _guesses(self, labels: torch.Tensor, anchors: torch.Tensor, at_once: int | None = None) -> Iterator[Guesses]:
+    def _guesses(
+        self, labels: torch.Tensor, anchors: torch.Tensor, at_once: int | None = None
+    ) -> Iterator[BlockGuesses]:
         """Yields the guesses of blocks, some at a time.
 
         anchors: int64 [windows, blocks], or [blocks] for the same ones in all windows. at_once: as many blocks of each
@@ -162,7 +164,7 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
             places = places.clamp(max=labels.shape[1] - 1)
             answers = target.gather(1, places.unsqueeze(2).expand(-1, -1, target.shape[2]))
             logits = self._blocks.guess(features, tokens.gather(1, some), some)
-            yield Guesses(logits, answers.unflatten(1, (-1, config.guesses)), labelled, there)
+            yield BlockGuesses(logits, answers.unflatten(1, (-1, config.guesses)), labelled, there)
 
 
 def run(order: DflashOrder, say: Say) -> list[float]:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draftwire_core.training.data.batch import make_batch
-from draftwire_core.training.data.example import Example
+from draftwire_core.training.data.example import Example, make_batch
 from draftwire_core.training.distillation.divergence import draft_outcomes, target_outcomes
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class DraftAcceptance:
     """Acceptance over all positions of some examples."""
 
     coupled: float
@@ -43,7 +42,9 @@ def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
     return (1 / (torch.maximum(ratio_q, ratio_p).sum(2) + others)).sum(1)
 
 
-def measure(model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu") -> Acceptance:
+def measure(
+    model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu"
+) -> DraftAcceptance:
     """Measures a draft model on examples. Raises ValueError if there are none."""
     if not examples:
         raise ValueError("there are no examples to measure acceptance on")
@@ -61,4 +62,4 @@ def measure(model: torch.nn.Module, examples: Sequence[Example], *, batch_size: 
         agreeing += (logits.argmax(1) == batch.token_ids[:, 0]).sum().item()
         positions += len(logits)
     model.train(was_training)
-    return Acceptance(coupled / positions, agreeing / positions, positions)
+    return DraftAcceptance(coupled / positions, agreeing / positions, positions)

@@ -16,9 +16,9 @@ from pathlib import Path
 from draftwire_core.engine.model.weights_fingerprint import weights_fingerprint
 from draftwire_core.training.data.dataset import Dataset
 from draftwire_core.training.data.texts import read_prompts
-from draftwire_core.training.distillation.acceptance import Acceptance, measure
+from draftwire_core.training.distillation.acceptance import DraftAcceptance, measure
 from draftwire_core.training.distillation.draft import Draft
-from draftwire_core.training.distillation.trainer import Trainer, TrainingOptions
+from draftwire_core.training.distillation.trainer import DistillationOptions, Trainer
 from draftwire_core.training.teachers.teacher import Question, Teacher
 
 _TOGETHER = 16
@@ -58,9 +58,9 @@ class Distillation:
     held_out: int
     """Held-out examples among them, used for measuring and not for training."""
     steps: int
-    before: Acceptance
+    before: DraftAcceptance
     """Held-out acceptance before the training."""
-    after: Acceptance
+    after: DraftAcceptance
     """Held-out acceptance after the training."""
 
     @property
@@ -91,7 +91,7 @@ class Distiller:
     draft: Draft
     directory: Path
     collection: CollectionOptions
-    training: TrainingOptions
+    training: DistillationOptions
     tell: Tell
     held_out: float = 0.1
     """Share of the prompts held out for measuring."""

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwire_core.training.data.batch import make_batch
-from draftwire_core.training.data.example import Example
+from draftwire_core.training.data.example import Example, make_batch
 from draftwire_core.training.distillation.divergence import Divergence, divergence, draft_outcomes, target_outcomes
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingOptions:
+class DistillationOptions:
     """Training options. With the draft model and the examples they determine the resulting weights."""
 
     steps: int = 400
@@ -41,7 +40,7 @@ class TrainingStateError(Exception):
 class Trainer:
     """A model, its optimizer, and the number of steps taken."""
 
-    def __init__(self, model: nn.Module, options: TrainingOptions, *, device: str = "cpu"):
+    def __init__(self, model: nn.Module, options: DistillationOptions, *, device: str = "cpu"):
         self.model = model
         self.options = options
         self.steps = 0
@@ -101,7 +100,7 @@ class Trainer:
         self.steps = state["steps"]
 
 
-def learning_rate(step: int, options: TrainingOptions) -> float:
+def learning_rate(step: int, options: DistillationOptions) -> float:
     """Returns the learning rate of a step, counted from 0."""
     rising = min(1.0, (step + 1) / max(1, options.warmup))
     progress = min(1.0, max(0.0, (step - options.warmup) / max(1, options.steps - options.warmup)))

@@ -12,7 +12,7 @@ from draftwire.errors import AtCapacityError
 from draftwire_core.training.data.example import Example
 from draftwire_core.training.distillation.acceptance import measure
 from draftwire_core.training.distillation.draft import Draft
-from draftwire_core.training.distillation.trainer import Trainer, TrainingOptions
+from draftwire_core.training.distillation.trainer import DistillationOptions, Trainer
 from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
 
 _TELL_EVERY = 50
@@ -22,7 +22,7 @@ _TELL_EVERY = 50
 class DraftLearner:
     """A Learner (see `learner.Learner`) whose examples hold the target's likeliest tokens."""
 
-    def __init__(self, draft: Draft, teacher: VerifierTeacher, training: TrainingOptions, top: int):
+    def __init__(self, draft: Draft, teacher: VerifierTeacher, training: DistillationOptions, top: int):
         """top: tokens learned from each distribution."""
         self.draft = draft
         self.source, self.tokenizer_sha256 = draft.source, draft.tokenizer.sha256

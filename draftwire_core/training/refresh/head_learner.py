@@ -15,7 +15,7 @@ import torch
 from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining, decay_of
-from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.distillation.trainer import DistillationOptions
 from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
 from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint
 
@@ -28,7 +28,7 @@ _WINDOW = 256
 class HeadLearner:
     """A Learner (see `learner.Learner`) whose examples are texts."""
 
-    def __init__(self, source: str, head: HeadCheckpoint, training: TrainingOptions, directory: Path):
+    def __init__(self, source: str, head: HeadCheckpoint, training: DistillationOptions, directory: Path):
         """source: where `head` was loaded from. directory: of the checkpoints that will be written."""
         self.source, self.tokenizer_sha256 = source, head.tokenizer.sha256
         text = head.base.config.get_text_config(decoder=True)

@@ -12,8 +12,7 @@ import torch
 from google.rpc import error_details_pb2
 from transformers import AutoModelForCausalLM
 
-import drafter_service.conversation.drafting_session as module
-from drafter_service.conversation import handshake
+from drafter_service.conversation import drafting_session, handshake, stream_sequences
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
 from draftwire_core.engine.sampling.coupled_sampler import SamplingBatch, sample
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
@@ -439,7 +438,7 @@ class TestSequenceFaults:
     async def test_incomplete_openings_are_bounded(
         self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "MOST_TOKENS", 500)
+        monkeypatch.setattr(stream_sequences, "MOST_TOKENS", 500)
         async with drafter.connected() as verifier:
             for number, length in ((1, 400), (2, 101), (3, 90)):
                 message = opening(number, [5] * length)
@@ -534,7 +533,7 @@ class TestEnd:
     async def test_a_verifier_that_does_not_read_is_let_go(
         self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "_MAX_QUEUED", 4)
+        monkeypatch.setattr(drafting_session, "_MAX_QUEUED", 4)
         async with in_process_call(drafter.servicer.converse, max_buffered=2) as stream:
             verifier = VerifierSide(stream)
             await verifier.hello()

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.cuda.graph_capture import HostReadError, NoHostReads
 
 DEVICE = torch.device("cuda:0")
 _BACK, _THERE, _WAITS, _LAUNCHES = "copies back", "copies to the device", "waits", "launches"

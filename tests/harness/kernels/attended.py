@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 
@@ -31,11 +31,11 @@ def by_kernels(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    room: Room | None = None,
+    room: BatchRoom | None = None,
 ) -> Tensor:
     """Returns the attention of each row, [rows, heads, value dim]. room: of the tensors, by default what is needed."""
     layout = SlotLayout.of(batch)
-    placed = SlotBatch(room or Room.of_layout(len(batch), layout), CPU)
+    placed = SlotBatch(room or BatchRoom.of_layout(len(batch), layout), CPU)
     placed.fill(batch, layout)
     padded = torch.zeros(len(placed), *query.shape[1:], dtype=query.dtype)
     padded[: len(batch)] = query

@@ -127,8 +127,8 @@ def _credit(world: World) -> None:
         for reader in sequence.readers.values():
             live = [each for each in reader._known.values() if isinstance(each, Node) and each.state is NodeState.LIVE]
             assert len(live) <= MAX_TREE_NODES, "a drafter has more nodes than its credit"
-    if world.engine._plan is not None:
-        for nodes in world.engine._plan[2].nodes:
+    if world.engine._next.planned is not None:
+        for nodes in world.engine._next.planned.plan.nodes:
             assert len(nodes) <= MAX_TREE_NODES, "the planner takes more nodes than the limit"
     for drafter in world.drafters.values():
         for draft in drafter.drafts.values():

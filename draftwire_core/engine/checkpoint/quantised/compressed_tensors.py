@@ -9,7 +9,7 @@ import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group, checked_group, input_order
-from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerRows, IntegerWeight, unpacked
+from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight, IntegerRows, IntegerWeight, unpacked
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")
@@ -61,7 +61,7 @@ class CompressedTensors:
         self._schemes = [_scheme(groups.part(name), form) for name in groups.names()]
         self._files = files
 
-    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | Float8Weight | None:
+    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | FloatWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
         scheme = self._scheme_of(layer)
         if scheme is None:
@@ -108,7 +108,7 @@ class CompressedTensors:
         bits = scheme.bits if packed else 8
         return _CompressedIntegers(outputs, inputs, bits, group, found, packed)
 
-    def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> Float8Weight:
+    def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> FloatWeight:
         files, rows, group, name = self._files, scheme.block_outputs, scheme.group, f"{layer}.weight"
         shapes: list[tuple[int, ...]] = [(-(-outputs // rows), -(-inputs // group))] if group else [(outputs, 1)]
         if scheme.strategy == "tensor":
@@ -119,7 +119,7 @@ class CompressedTensors:
         }
         group = checked_float_group(files, name, inputs, group or inputs)
         no_numbers = files.refusal(name, "has elements that are no numbers")
-        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale", no_numbers)
+        return FloatWeight(outputs, inputs, group, rows, found, "weight_scale", no_numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

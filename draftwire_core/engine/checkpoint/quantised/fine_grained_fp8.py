@@ -7,7 +7,7 @@ import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group
-from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight
+from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt"])
@@ -33,7 +33,7 @@ class FineGrainedFp8:
         """Outputs and inputs per scale; None if a weight has a single one."""
         self._files = files
 
-    def weight(self, layer: str, outputs: int, inputs: int) -> Float8Weight | None:
+    def weight(self, layer: str, outputs: int, inputs: int) -> FloatWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
         files, name = self._files, f"{layer}.weight"
         if files.dtype(name) != _FLOAT8:
@@ -50,4 +50,4 @@ class FineGrainedFp8:
         }  # fmt: skip
         group = checked_float_group(files, name, inputs, group)
         no_numbers = files.refusal(name, "has elements that are no numbers")
-        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale_inv", no_numbers)
+        return FloatWeight(outputs, inputs, group, rows, found, "weight_scale_inv", no_numbers)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerWeight
+from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight, IntegerWeight
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 BLOCK = 32
@@ -16,7 +16,7 @@ BLOCK = 32
 class StoredFormat(Protocol):
     """Finds the weights of linear layers in a checkpoint."""
 
-    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | Float8Weight | None:
+    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | FloatWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised.
 
         Raises ModelLoadError, which names the tensor or field, if it is damaged or not supported.

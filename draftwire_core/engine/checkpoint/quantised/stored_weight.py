@@ -58,7 +58,7 @@ class IntegerWeight(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Float8Weight:
+class FloatWeight:
     """A weight of 8-bit floats (e4m3), with a scale for each block of outputs and inputs."""
 
     outputs: int

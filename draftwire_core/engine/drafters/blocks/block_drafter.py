@@ -151,25 +151,19 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
             draft.look(key, self._features)
 
     def _read(self, growth: Growth) -> None:
-        """Reads features of committed tokens, the fewest first: those of a verdict, then prompts."""
-        running, pool = self._queue.running, self.model.pool
+        """Reads features of committed tokens."""
+        pool = self.model.pool
         most = min(self.model.most_rows, pool.free - self._block)
         if most <= 0:
             return
-        shares = self._shares.committed(((draft.spec.verifier, draft.readable) for draft in running.values()), most)
         self.clock.enter("forward")
-        for key, draft in sorted(running.items(), key=lambda item: item[1].readable):
-            verifier = draft.spec.verifier
-            count = min(draft.readable, shares.get(verifier, 0))
-            if count:
-                shares[verifier] -= count
-                growth.rows[verifier] += count
-                taken = draft.take_ready(count)
-                slots = pool.take(count, draft.slots.last)
-                tokens = [draft.tokens[int(index)] for index in taken]
-                features = self._features.read(key, taken - 1)
-                self._network.read(Reading(draft.slots.array(), tokens, taken, features, slots))
-                draft.slots.extend(slots)
+        for key, draft, count in self._reading(lambda draft: draft.readable, most, growth):
+            taken = draft.take_ready(count)
+            slots = pool.take(count, draft.slots.last)
+            tokens = [draft.tokens[int(index)] for index in taken]
+            features = self._features.read(key, taken - 1)
+            self._network.read(Reading(draft.slots.array(), tokens, taken, features, slots))
+            draft.slots.extend(slots)
 
     def _guess(self, growth: Growth) -> int:
         """Guesses blocks; returns for how many sequences."""

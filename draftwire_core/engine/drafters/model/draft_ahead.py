@@ -20,7 +20,7 @@ from draftwire_core.engine.drafters.base import TreeDraft
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.model.cuda.slots.draft_batch import DraftPlan
-from draftwire_core.engine.model.cuda.slots.draft_layout import Candidate, DraftRow
+from draftwire_core.engine.model.cuda.slots.draft_layout import DraftCandidate, DraftRow
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.tree.token_tree import Node
 
@@ -67,7 +67,7 @@ class PlannedRow:
     def row(self) -> DraftRow:
         """The row for the model."""
         parent = self.parent
-        token = self.token if parent is None else Candidate(parent.step, parent.index, self.rank)
+        token = self.token if parent is None else DraftCandidate(parent.step, parent.index, self.rank)
         return DraftRow(self.sequence, self.path, self.slot, token)
 
 

@@ -186,21 +186,14 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.readable]
         expanded: list[_Expanded] = []
-        # Committed tokens come before guesses, the fewest pending first: the one new token of a verdict, then prompts.
+        # Committed tokens come before guesses.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = self.catching_up
         growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
-        pending = ((draft.spec.verifier, draft.readable) for draft in running.values())
-        shares = self._shares.committed(pending, most_pending)
         self.clock.enter("layout")
-        for key, draft in sorted(running.items(), key=lambda item: item[1].readable):
-            verifier = draft.spec.verifier
-            count = min(draft.readable, shares.get(verifier, 0))
-            if count:
-                shares[verifier] -= count
-                growth.rows[verifier] += count
-                if self._read_committed(builder, key, draft, count):
-                    expanded.append((key, draft, draft.tree.root))
+        for key, draft, count in self._reading(lambda draft: draft.readable, most_pending, growth):
+            if self._read_committed(builder, key, draft, count):
+                expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
         chosen = self._shares.expansions(trees, len(builder), most - len(builder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from draftwire_core.engine.drafters.base import BaseDrafter, TreeDraft
-from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec
+from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
 from draftwire_core.engine.drafters.model.step_shares import StepShares
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.kv.fair_shares import ServedVerifier
@@ -116,6 +116,24 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
         sequence is never read.
         """
         self.model.pool.give_back(slots)
+
+    def _reading(
+        self, pending: Callable[[SlotDraftT], int], most: int, growth: Growth
+    ) -> Iterator[tuple[Hashable, SlotDraftT, int]]:
+        """Divides up to `most` committed tokens of a step among verifiers, and counts them in `growth`.
+
+        pending: tokens that a sequence could read. Yields the sequences that read some, the fewest pending first (the
+        one new token of a verdict, then prompts), each with their number.
+        """
+        running = self._queue.running
+        shares = self._shares.committed(((draft.spec.verifier, pending(draft)) for draft in running.values()), most)
+        for key, draft in sorted(running.items(), key=lambda item: pending(item[1])):
+            verifier = draft.spec.verifier
+            count = min(pending(draft), shares.get(verifier, 0))
+            if count:
+                shares[verifier] -= count
+                growth.rows[verifier] += count
+                yield key, draft, count
 
     def close(self, key: Hashable) -> None:
         """Stops drafting for a sequence and frees its KV slots."""

@@ -129,15 +129,11 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._ask(builder, question, int(slot))
             self._questions[key].remove(question)
             growth.rows[question.draft.spec.verifier] += 1
-        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
-        shares = self._shares.committed(pending, max(0, most_pending - len(builder)))
-        for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
-            count = min(draft.pending, shares.get(draft.spec.verifier, 0))
-            if count:
-                shares[draft.spec.verifier] -= count
-                growth.rows[draft.spec.verifier] += count
-                if draft.add_pending(builder, self.model.pool, count):
-                    expanded.append((key, draft, draft.tree.root))
+        for key, draft, count in self._reading(
+            lambda draft: draft.pending, max(0, most_pending - len(builder)), growth
+        ):
+            if draft.add_pending(builder, self.model.pool, count):
+                expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
         chosen = self._shares.expansions(trees, len(builder), most - len(builder))

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.device.device_copy import HostCopy, Wait
-from draftwire_core.engine.model.cuda.graph_capture import GraphCapture
-from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.cuda.graph_capture import GraphCapture, HostReadError, NoHostReads
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.rows import Rows
 from draftwire_core.engine.sampling.step_draws import StepDraws

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.stored_weight import Float8Weight as StoredFloats
+from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight
 from draftwire_core.engine.kernels.library import library
 from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.products.gemm_fp8 import CompiledFp8Gemm
@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 1024
 class Float8Weight(QuantisedWeight):
     """A weight of 8-bit floats."""
 
-    def __init__(self, *parts: StoredFloats):
+    def __init__(self, *parts: FloatWeight):
         """parts: weights with the same inputs and groups, whose outputs follow each other"""
         self.parts = parts
         self.group, self.inputs = parts[0].group, parts[0].inputs

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwire_core.engine.engine.prompt_shares import divide
+from draftwire_core.engine.engine.next_step import divide
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.packed_model import PackedModel

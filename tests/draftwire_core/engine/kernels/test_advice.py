@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from draftwire_core.engine.kernels.advice import faster, kernels_of
-from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, use_kernels
+from draftwire_core.engine.kernels.library import LIBRARY, available_kernels, faster, kernels_of, use_kernels
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 

@@ -12,7 +12,7 @@ from draftwire_core.engine.drafters.model import local_model
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.errors import FieldError
-from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.loading.methods import LocalModelOptions, local_model_drafter
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwire_core.engine.model.cuda.lane_paths import ranges_of
+from draftwire_core.engine.model.cuda.slots.slot_layout import ranges_of
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_step import StepDecoder, StepEncoder
 

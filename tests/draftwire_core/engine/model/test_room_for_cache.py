@@ -8,7 +8,7 @@ import pytest
 from drafter_service.models.loaded_model import NoMemoryError
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
-from draftwire_core.engine.loading.local_model import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.loading.methods import LocalModelOptions, local_model_drafter
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model import room_for_cache
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwire_core.engine.acceptance.acceptance import Acceptance, RuleName
-from draftwire_core.engine.engine import prompt_log_probs, verification_job
+from draftwire_core.engine.engine import target_pass, verification_job
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.logits.logit_editor import TreeRows
@@ -255,7 +255,7 @@ def test_with_a_lossy_rule_they_are_the_targets_too(model: PackedModel) -> None:
 
 def test_who_asks_for_none_pays_nothing(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification_job, "log_probs", pytest.fail)
-    monkeypatch.setattr(prompt_log_probs, "log_probs", pytest.fail)
+    monkeypatch.setattr(target_pass, "log_probs", pytest.fail)
     engine = engine_of(model)
     engine.add(SequenceSpec(0, PROMPTS[0], len(PROMPTS[0]) + 3, GREEDY))
     while engine.busy:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from draftwire_core.training.dflash.initial_network import NetworkOptions, initial_network
+from draftwire_core.training.dflash.initial_network import InitialOptions, initial_network
 from draftwire_core.training.frozen_target.target_states import reading
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.tiny_checkpoint import write_checkpoint
@@ -22,7 +22,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedModel:
 def test_masks_look_at_their_root(base: PreTrainedModel) -> None:
     """In half of the first layer's heads, a mask's scores with roots are above those with features and masks."""
     labels = torch.cat([LABELS, torch.full((4, 4), -100)], dim=1)
-    network = initial_network(base, NetworkOptions(4, 2, 150), None, labels, seed=0)
+    network = initial_network(base, InitialOptions(4, 2, 150), None, labels, seed=0)
     layer = network.model.get_decoder().layers[0]
     attention = layer.self_attn
     embed = network.model.get_input_embeddings()
@@ -42,12 +42,12 @@ def test_masks_look_at_their_root(base: PreTrainedModel) -> None:
 
 
 def test_layers_are_those_of_the_target_as_far_as_they_agree(base: PreTrainedModel) -> None:
-    network = initial_network(base, NetworkOptions(4, 1, 150), None, LABELS, seed=0)
+    network = initial_network(base, InitialOptions(4, 1, 150), None, LABELS, seed=0)
     (layer,), its = network.model.get_decoder().layers, base.model.layers[-1]
     assert torch.equal(layer.mlp.down_proj.weight, its.mlp.down_proj.weight)
     assert torch.equal(layer.self_attn.v_proj.weight, its.self_attn.v_proj.weight)
     torch.testing.assert_close(network.model.get_decoder().norm.weight, base.model.norm.weight)
-    deeper = initial_network(base, NetworkOptions(4, 3, 150), None, LABELS, seed=0).model.get_decoder().layers
+    deeper = initial_network(base, InitialOptions(4, 3, 150), None, LABELS, seed=0).model.get_decoder().layers
     assert torch.equal(deeper[1].mlp.up_proj.weight, its.mlp.up_proj.weight)
     assert bool(deeper[2].mlp.up_proj.weight.isfinite().all()), "the target has no third layer"
 
@@ -56,7 +56,7 @@ def test_layers_are_those_of_the_target_as_far_as_they_agree(base: PreTrainedMod
 def test_targets_whose_layers_are_others(family: str) -> None:
     """Norms mean the same there, whatever their weights do; layers of another make stay random."""
     target = tiny_model(family)
-    network = initial_network(target, NetworkOptions(4, 2, 5), None, LABELS, seed=0)
+    network = initial_network(target, InitialOptions(4, 2, 5), None, LABELS, seed=0)
     norm, theirs = network.model.get_decoder().norm, getattr(target.get_decoder(), "norm", None)
     states = torch.randn(3, network.config.layers.hidden_size)
     if theirs is not None:

@@ -14,10 +14,10 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.dataset import DatasetError
 from draftwire_core.training.data.example import Example
 from draftwire_core.training.data.texts import read_prompts
-from draftwire_core.training.distillation.acceptance import Acceptance
+from draftwire_core.training.distillation.acceptance import DraftAcceptance
 from draftwire_core.training.distillation.distiller import CollectionOptions, Distillation, Distiller
 from draftwire_core.training.distillation.draft import Draft
-from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.distillation.trainer import DistillationOptions
 from draftwire_core.training.refresh.learner import ReplaySet
 from draftwire_core.training.teachers.local_teacher import LocalTeacher
 from draftwire_core.training.teachers.teacher import Question
@@ -64,7 +64,7 @@ def distiller(teacher: LocalTeacher | Flaky, draft: Path, directory: Path, told:
         Draft(str(draft)),
         directory,
         CollectionOptions(max_tokens=10, temperature=0.5, samples=2, top=16),
-        TrainingOptions(30, 4, 1e-2, warmup=3),
+        DistillationOptions(30, 4, 1e-2, warmup=3),
         told.append,
         held_out=0.2,
         checkpoint_every=7,
@@ -172,6 +172,6 @@ def test_the_replay_set_keeps_the_newest_and_never_learns_what_it_measures(targe
 def test_a_draft_that_became_worse_is_said_to_be(
     before: tuple[float, float], after: tuple[float, float], words: list[str], tmp_path: Path
 ) -> None:
-    result = Distillation(tmp_path, 10, 2, 5, Acceptance(*before, 100), Acceptance(*after, 100))
+    result = Distillation(tmp_path, 10, 2, 5, DraftAcceptance(*before, 100), DraftAcceptance(*after, 100))
     assert bool(result.worse) == bool(words)
     assert all(word in result.worse for word in words)

@@ -10,8 +10,8 @@ from draftwire_core.training.distillation.acceptance import measure
 from draftwire_core.training.distillation.divergence import DIVERGENCES, Divergence
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import (
+    DistillationOptions,
     Trainer,
-    TrainingOptions,
     TrainingStateError,
     batch_indices,
     learning_rate,
@@ -29,7 +29,7 @@ def examples(target: Path) -> list[Example]:
 @pytest.mark.parametrize("kind", DIVERGENCES)
 def test_a_few_examples_are_learned_by_heart(draft: Path, examples: list[Example], kind: Divergence) -> None:
     model = Draft(str(draft)).model
-    trainer = Trainer(model, TrainingOptions(40, 3, 1e-2, warmup=5, divergence=kind))
+    trainer = Trainer(model, DistillationOptions(40, 3, 1e-2, warmup=5, divergence=kind))
     before = measure(model, examples, batch_size=3)
     losses = []
     while not trainer.done:
@@ -43,7 +43,7 @@ def test_a_few_examples_are_learned_by_heart(draft: Path, examples: list[Example
 def test_a_training_that_was_interrupted_gives_the_same_bits(
     draft: Path, examples: list[Example], tmp_path: Path
 ) -> None:
-    options, facts, state = TrainingOptions(12, 4, 1e-2), {"examples": 6}, tmp_path / "training.pt"
+    options, facts, state = DistillationOptions(12, 4, 1e-2), {"examples": 6}, tmp_path / "training.pt"
     whole = Trainer(Draft(str(draft)).model, options)
     losses = [whole.step(examples.__getitem__, len(examples)) for _ in range(12)]
 
@@ -62,11 +62,11 @@ def test_a_training_that_was_interrupted_gives_the_same_bits(
 def test_another_training_is_not_gone_on_with(draft: Path, tmp_path: Path) -> None:
     state = tmp_path / "training.pt"
     model = Draft(str(draft)).model
-    Trainer(model, TrainingOptions(12)).save(state, {"examples": 6})
+    Trainer(model, DistillationOptions(12)).save(state, {"examples": 6})
     with pytest.raises(TrainingStateError, match="steps 12, now 13"):
-        Trainer(model, TrainingOptions(13)).load(state, {"examples": 6})
+        Trainer(model, DistillationOptions(13)).load(state, {"examples": 6})
     with pytest.raises(TrainingStateError, match="examples 6, now 7"):
-        Trainer(model, TrainingOptions(12)).load(state, {"examples": 7})
+        Trainer(model, DistillationOptions(12)).load(state, {"examples": 7})
 
 
 def test_all_examples_take_turns() -> None:
@@ -77,7 +77,7 @@ def test_all_examples_take_turns() -> None:
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
-    options = TrainingOptions(100, learning_rate=1.0, warmup=10)
+    options = DistillationOptions(100, learning_rate=1.0, warmup=10)
     rates = [learning_rate(step, options) for step in range(101)]
     assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
     assert max(rates) == 1.0 and rates[100] == pytest.approx(0.0)

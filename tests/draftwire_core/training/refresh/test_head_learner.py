@@ -11,7 +11,7 @@ from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash.training import DflashTrainer, DflashTraining
-from draftwire_core.training.distillation.trainer import TrainingOptions
+from draftwire_core.training.distillation.trainer import DistillationOptions
 from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
 from draftwire_core.training.refresh import head_learner
 from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint, is_head
@@ -22,8 +22,8 @@ from tests.harness.models.tiny_checkpoint import write_tokenizer
 
 WINDOW = 24
 TEXTS = [[3 + (7 * start + place) % 50 for place in range(WINDOW - 4)] for start in range(12)]
-TRAINING = TrainingOptions(steps=20, batch_size=4, learning_rate=3e-2)
-STEP = TrainingOptions(steps=1, batch_size=4, learning_rate=3e-2)
+TRAINING = DistillationOptions(steps=20, batch_size=4, learning_rate=3e-2)
+STEP = DistillationOptions(steps=1, batch_size=4, learning_rate=3e-2)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def write_head(kind: str, target: Path, directory: Path, draft_vocab: int = 0) -
 
 
 def learner_of(
-    source: Path, out: Path, training: TrainingOptions = TRAINING, target: Path | None = None
+    source: Path, out: Path, training: DistillationOptions = TRAINING, target: Path | None = None
 ) -> HeadLearner:
     head = HeadCheckpoint.load(str(source), str(target) if target else None, "cpu")
     return HeadLearner(str(source), head, training, out)
@@ -66,7 +66,7 @@ def test_they_learn(kind: str, draft_vocab: int, target: Path, tmp_path: Path) -
     learner.write(tmp_path / "v00001")
     assert json.loads((tmp_path / "v00001/config.json").read_text()) == json.loads((source / "config.json").read_text())
     assert sorted(path.name for path in (tmp_path / "v00001").iterdir()) == ["config.json", "model.safetensors"]
-    again = learner_of(tmp_path / "v00001", tmp_path, TrainingOptions(steps=1, batch_size=1, learning_rate=0.0))
+    again = learner_of(tmp_path / "v00001", tmp_path, DistillationOptions(steps=1, batch_size=1, learning_rate=0.0))
     told = []
     again.learn(TEXTS, TEXTS[:4], 0, told.append)
     assert float(told[-1].split(": ")[1].split()[1].rstrip(";")) == pytest.approx(after, abs=0.15), "in bfloat16"
@@ -76,7 +76,7 @@ def test_they_learn(kind: str, draft_vocab: int, target: Path, tmp_path: Path) -
 def test_one_that_is_no_better_is_forgotten(kind: str, target: Path, tmp_path: Path) -> None:
     """A learning rate of 0 changes nothing, and an equally good drafter is not rolled out."""
     source = write_head(kind, target, tmp_path / "given")
-    learner = learner_of(source, tmp_path, TrainingOptions(steps=2, batch_size=4, learning_rate=0.0))
+    learner = learner_of(source, tmp_path, DistillationOptions(steps=2, batch_size=4, learning_rate=0.0))
     assert not learner.learn(TEXTS[2:], TEXTS[:2], 0, lambda _: None)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
-from draftwire_core.engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotRows
+from draftwire_core.engine.model.cuda.slots.draft_layout import DraftCandidate, DraftLayout, DraftRow
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotRows
 from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT, PlacedWork
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
@@ -68,7 +68,7 @@ class DraftBatch:
     def __init__(self, size: DraftSize, seen: int, device: torch.device):
         """seen: most slots that are listed."""
         self.size = size
-        self._room = room = Room.of_step(size.rows, seen)
+        self._room = room = BatchRoom.of_step(size.rows, seen)
         self._segments = 2 * room.partials  # of a step
         self._seen = seen
         int32, int64 = torch.int32, torch.int64
@@ -133,7 +133,7 @@ class DraftBatch:
         for step, (rows, work) in enumerate(zip(plan.steps, layout.steps, strict=True)):
             count = len(rows)
             for at, row in enumerate(rows):
-                if isinstance(row.token, Candidate):
+                if isinstance(row.token, DraftCandidate):
                     host["sources"][step, at] = self._index(row.token)
                 else:
                     host["tokens"][step, at] = row.token
@@ -147,7 +147,7 @@ class DraftBatch:
         host["seen"][: len(layout.seen)] = layout.seen
         self._block.send(len(layout.seen))
 
-    def _index(self, candidate: Candidate) -> int:
+    def _index(self, candidate: DraftCandidate) -> int:
         return ((candidate.step * self.size.rows + candidate.row) * _RANKED) * DRAFT_WIDTH + candidate.rank
 
     def _pad(self) -> None:

@@ -23,7 +23,7 @@ from draftwire_core.engine.model.cuda.work.slot_work import (
 )
 
 
-class Candidate(NamedTuple):
+class DraftCandidate(NamedTuple):
     """A token that an earlier step finds."""
 
     step: int
@@ -42,7 +42,7 @@ class DraftRow:
     """Slots of its ancestors behind the context, in order."""
     slot: int
     """The slot that it writes."""
-    token: int | Candidate
+    token: int | DraftCandidate
     """The candidate's token, or the place where it will be found."""
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
-from draftwire_core.engine.model.cuda.slots.slot_layout import Move, SlotLayout
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout, SlotMove
 from draftwire_core.engine.model.cuda.work.parts import part_count
 from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
@@ -30,7 +30,7 @@ from draftwire_core.engine.model.rows import FixedRows
 from draftwire_core.engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 
-class Room(NamedTuple):
+class BatchRoom(NamedTuple):
     """The most that a batch's tensors hold; see `SlotLayout`."""
 
     rows: int
@@ -42,14 +42,14 @@ class Room(NamedTuple):
     """Partial sums of a round."""
 
     @classmethod
-    def of_step(cls, rows: int, seen: int) -> Room:
+    def of_step(cls, rows: int, seen: int) -> BatchRoom:
         """Room for steps of up to `rows` rows that see up to `seen` slots, except very many rows with long contexts."""
         partials = min(MOST_PARTIALS, rows * (part_count(seen) + 1))
         numbers = work_numbers(partials, 3 * partials + rows, seen, part_count(seen) + rows)
         return cls(rows, partials, numbers, partials=partials)
 
     @classmethod
-    def of_layout(cls, rows: int, layout: SlotLayout) -> Room:
+    def of_layout(cls, rows: int, layout: SlotLayout) -> BatchRoom:
         """Room for one layout, with `rows` rows."""
         rounds = layout.rounds
         partials = max(each.partials for each in rounds)
@@ -115,7 +115,7 @@ class SlotBatch(SlotRows):
     Rows keep their order. Padding rows come last; each writes to the padding slot and sees nothing.
     """
 
-    def __init__(self, room: Room, device: torch.device, tables: Tensor | None = None):
+    def __init__(self, room: BatchRoom, device: torch.device, tables: Tensor | None = None):
         """tables: of the slots that earlier steps have listed, int32; needed for layouts that refer to them."""
         self.room = room
         rows = room.rows
@@ -139,7 +139,7 @@ class SlotBatch(SlotRows):
         self._tables = placed["work"] if tables is None else tables
         self._wanted = 0
         self._rounds = [Round(0, 0, 0, rows, 0)]
-        self.moves: list[Move] = []
+        self.moves: list[SlotMove] = []
         """The part of the last batch's slots to be copied into the tables after the pass."""
         self.first_move = 0
         """The place of the list in `numbers`."""

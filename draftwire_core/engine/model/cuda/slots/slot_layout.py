@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from draftwire_core.engine.kv.kv_slots import SlotList
-from draftwire_core.engine.model.cuda.lane_paths import LanePaths, ranges_of
 from draftwire_core.engine.model.cuda.work.parts import begin_of, part_of
 from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
@@ -26,7 +26,48 @@ from draftwire_core.engine.model.cuda.work.slot_work import (
 from draftwire_core.engine.model.packed_batch import Lane, PackedBatch
 
 
-class Move(NamedTuple):
+class LanePaths(NamedTuple):
+    """The rows of all lanes, one after another; int64 arrays."""
+
+    lanes: list[Lane]
+    rows: np.ndarray
+    """[n]"""
+    starts: np.ndarray
+    """Beginning of the lane of each of the `rows`, [n]."""
+    queries: np.ndarray
+    """Indices of the `rows` that are queries, [asked]."""
+    asked: np.ndarray
+    """Rows of the queries, [asked]."""
+    ranges: np.ndarray
+    """Ranges of the queries, [asked]."""
+
+    @classmethod
+    def of(cls, ranges: list[list[Lane]]) -> LanePaths:
+        """Lists the rows of lanes, by range."""
+        lanes = list(chain.from_iterable(ranges))
+        lengths = np.array([len(lane.rows) for lane in lanes], dtype=np.int64)
+        first = np.array([lane.first_query for lane in lanes], dtype=np.int64)
+        begins = lengths.cumsum() - lengths
+        rows = np.fromiter(chain.from_iterable(lane.rows for lane in lanes), np.int64, int(lengths.sum()))
+        queries = (np.arange(len(rows)) >= np.repeat(begins + first, lengths)).nonzero()[0]
+        sizes = [sum(len(lane.rows) - lane.first_query for lane in lanes) for lanes in ranges]
+        return cls(
+            lanes, rows, np.repeat(begins, lengths), queries, rows[queries], np.repeat(np.arange(len(ranges)), sizes)
+        )
+
+
+def ranges_of(lanes: list[Lane]) -> list[list[Lane]]:
+    """Groups adjacent lanes that share a context."""
+    ranges: list[list[Lane]] = []
+    for lane in lanes:
+        if ranges and ranges[-1][0].context is lane.context:
+            ranges[-1].append(lane)
+        else:
+            ranges.append([lane])
+    return ranges
+
+
+class SlotMove(NamedTuple):
     """A range of `seen` that is to be copied into the tables."""
 
     owner: SlotList
@@ -81,7 +122,7 @@ class SlotLayout:
     """Slots, [n]: those of each sequence before the tile in which its committed tokens end, as far as the tables lack
     them, then those of its lanes."""
     rounds: list[Round]
-    moves: list[Move]
+    moves: list[SlotMove]
     """The part of `seen` to be copied into the tables after the pass."""
     numbers: int
     """Numbers of all this if the tables knew nothing, so that what fits does not depend on what they know: all ranks
@@ -119,7 +160,7 @@ class SlotLayout:
 
 def _seen(
     batch: PackedBatch, sequences: list[list[Lane]], paths: LanePaths, shared: np.ndarray, tables: Tables | None
-) -> tuple[np.ndarray, np.ndarray, Pieces, list[Move], int]:
+) -> tuple[np.ndarray, np.ndarray, Pieces, list[SlotMove], int]:
     """Lists the slots that are seen, int32. Also returns the index of position 0 of each lane, the pieces of what all
     lanes of a sequence see, what of it the tables may take, and how many positions they know.
 
@@ -130,7 +171,7 @@ def _seen(
     bases: list[int] = []
     tails: list[int] = []
     knowns: list[Known | None] = []
-    moves: list[Move] = []
+    moves: list[SlotMove] = []
     count = row = resident = 0
     for lanes, begun in zip(sequences, shared.tolist(), strict=True):
         context, owner = lanes[0].context, lanes[0].owner
@@ -173,10 +214,10 @@ def _pieces(knowns: list[Known | None], shared: list[int], bases: list[int]) -> 
     return Pieces(np.repeat(np.arange(len(counts)), counts), np.concatenate(found))
 
 
-def _moves(owner: SlotList, about: Known, base: int) -> Iterator[Move]:
+def _moves(owner: SlotList, about: Known, base: int) -> Iterator[SlotMove]:
     """The copies of a sequence's positions that may become known, by part. base: index in `seen` of its position 0."""
     for begin, end in _cut(about.known, about.room):
-        yield Move(owner, base + begin, int(about.pages[begin // PAGE]) * PAGE + begin % PAGE, end - begin, end)
+        yield SlotMove(owner, base + begin, int(about.pages[begin // PAGE]) * PAGE + begin % PAGE, end - begin, end)
 
 
 def _cut(first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.model.cuda.captured_steps import CapturedSteps
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch, most_seen
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.slots.slot_tables import SlotTables
 from draftwire_core.engine.model.packed_batch import PackedBatch
@@ -36,7 +36,10 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         self.tables = tables = SlotTables(seen, device)
         """The knowledge of the steps about sequences from earlier ones."""
         super().__init__(
-            run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device, tables.tensor), device
+            run,
+            list(reversed(rows)),
+            lambda size: SlotBatch(BatchRoom.of_step(size, seen), device, tables.tensor),
+            device,
         )
 
     def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[SlotBatch, int | None]:
@@ -47,7 +50,7 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         if size is not None and not self._batch(size).room.holds(layout):
             size = None
         if size is None:
-            fixed = SlotBatch(Room.of_layout(rows, layout), self._device, self.tables.tensor)
+            fixed = SlotBatch(BatchRoom.of_layout(rows, layout), self._device, self.tables.tensor)
         else:
             fixed = self._batch(size)
         fixed.fill(batch, layout, draws, whole=size is not None)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from draftwire_core.engine.kv.kv_slots import SlotList
-from draftwire_core.engine.model.cuda.slots.slot_layout import Move
+from draftwire_core.engine.model.cuda.slots.slot_layout import SlotMove
 from draftwire_core.engine.model.cuda.work.parts import begin_of, part_count
 from draftwire_core.engine.model.cuda.work.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
 
@@ -27,7 +27,7 @@ _SPARE_PAGES = 256
 _NO_SEGMENTS = np.empty((0, SEGMENT), dtype=np.int64)
 
 
-class Known(NamedTuple):
+class KnownSlots(NamedTuple):
     """The part of a sequence that the tables hold, see `slot_layout.Known`."""
 
     known: int
@@ -81,12 +81,12 @@ class SlotTables:
         """Number of pages in use."""
         return len(self.tensor) // PAGE - len(self._free)
 
-    def look_up(self, owner: SlotList, length: int) -> Known:
+    def look_up(self, owner: SlotList, length: int) -> KnownSlots:
         """A sequence as known of which a step sees `length` positions, which end with a tile; takes pages for
         these as far as there are any."""
         table = self._table(owner)
         if table.known == length:
-            return Known(length, table.segments, table.pages, length)
+            return KnownSlots(length, table.segments, table.pages, length)
         whole = min(length, len(owner) // TILE_KEYS * TILE_KEYS)
         lacking = -(-whole // PAGE) - len(table.pages)
         if lacking > 0 and self._free:
@@ -95,10 +95,10 @@ class SlotTables:
             table.pages = np.concatenate([table.pages, np.array(taken, dtype=np.int64)])
         room = min(whole, len(table.pages) * PAGE)
         if table.known > whole:
-            return Known(whole, table.segments_of(whole), table.pages, room)
-        return Known(table.known, table.segments, table.pages, room)
+            return KnownSlots(whole, table.segments_of(whole), table.pages, room)
+        return KnownSlots(table.known, table.segments, table.pages, room)
 
-    def move(self, work: torch.Tensor, first: int, moves: list[Move]) -> None:
+    def move(self, work: torch.Tensor, first: int, moves: list[SlotMove]) -> None:
         """Queues the copies of slots from a step's numbers, int32, in which their list begins at `first`, and notes
         that they are known."""
         self._launch(work, first, len(moves))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from draftwire_core.engine.logits.grammar import FormKind, Grammar, GrammarError
 from draftwire_core.engine.logits.grammar_library import first_mask
 from draftwire_core.engine.logits.schema.enforceable_schema import UNSUPPORTED
-from draftwire_core.engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
+from draftwire_core.engine.logits.schema.patterns import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.engine.written_forms import Writer
 

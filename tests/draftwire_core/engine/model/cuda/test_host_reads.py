@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from draftwire_core.engine.model.cuda.host_reads import HostReadError, NoHostReads
+from draftwire_core.engine.model.cuda.graph_capture import HostReadError, NoHostReads
 
 NUMBERS = torch.arange(6.0)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from draftwire_core.engine.model.cuda.lane_paths import LanePaths
+from draftwire_core.engine.model.cuda.slots.slot_layout import LanePaths
 from draftwire_core.engine.model.packed_batch import Lane
 
 CONTEXT = np.arange(3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from draftwire_core.engine.model.experts.expert_linear import ExpertLinear
+from draftwire_core.engine.model.experts.experts import ExpertLinear
 from draftwire_core.engine.model.linear.block_linear import maker
 from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear

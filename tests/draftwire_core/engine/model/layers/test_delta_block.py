@@ -11,8 +11,8 @@ from draftwire_core.engine.kernels.recurrent.recurrence import RecurrenceCall
 from draftwire_core.engine.model.layers.delta_block import DeltaBlock
 from draftwire_core.engine.model.layers.delta_reading import read_net, supports_net
 from draftwire_core.engine.model.linear.drafter_linear import PackedLinear
-from draftwire_core.engine.model.recurrent.mixer_kinds import MIXERS
 from draftwire_core.engine.model.recurrent.mixers import DeltaMixer
+from draftwire_core.engine.model.recurrent.recurrent_layers import MIXERS
 from tests.harness.engine.engines import tiny_model
 from tests.harness.kernels.recurrences import items_of
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftwire_core.engine.kernels.products.gemm import CompiledGemm, can_multiply
-from draftwire_core.engine.model.layers import tied_embedding
-from draftwire_core.engine.model.layers.tied_embedding import TiedEmbedding
+from draftwire_core.engine.model.layers import cpu_layers
+from draftwire_core.engine.model.layers.cpu_layers import TiedEmbedding
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ def test_a_model_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     library = tiny_model("Llama", torch.bfloat16, tie_word_embeddings=True)
     texts = [random_tokens(30, seed=1), random_tokens(11, seed=2)]
     plain = walk(packed(library), texts, [12, 4], seed=2)
-    monkeypatch.setattr(tied_embedding, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(cpu_layers, "_LEAST_BYTES", 0)
     model = packed(library)
     assert isinstance(model.model.get_input_embeddings(), TiedEmbedding)
     tied = walk(model, texts, [12, 4], seed=2)

@@ -8,7 +8,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.work import slot_work
 from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT, part_of
@@ -102,7 +102,7 @@ def check_batch_invariance(
     query = draw(1, HEADS, DIM, dtype=dtype)
     found: dict[str, Tensor] = {}
 
-    def attend(name: str, builder: BatchBuilder, row: int, room: Room | None = None) -> None:
+    def attend(name: str, builder: BatchBuilder, row: int, room: BatchRoom | None = None) -> None:
         queries = draw(len(builder), HEADS, DIM, dtype=dtype, seed=len(found))
         queries[row] = query
         batch = builder.build(HEADS // KV_HEADS, CPU)
@@ -114,7 +114,7 @@ def check_batch_invariance(
         attend(f"{rows} rows", builder, rows - 1)
     builder = BatchBuilder()
     chain(builder, path, 1)
-    attend("in larger tensors", builder, 0, Room.of_step(8, 4096))
+    attend("in larger tensors", builder, 0, BatchRoom.of_step(8, 4096))
     for count in others:
         builder = BatchBuilder()
         for index in range(count):
@@ -180,7 +180,7 @@ def test_rounds_of_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_work, "MOST_PARTIALS", 5)
     rounds = SlotLayout.of(batch).rounds
     assert len(rounds) == 3 and all(each.partials <= 5 for each in rounds)
-    room = Room.of_layout(16, SlotLayout.of(batch))
+    room = BatchRoom.of_layout(16, SlotLayout.of(batch))
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING), whole)
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING, room=room), whole)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.work.parts import SHORT, part_count
 from draftwire_core.engine.model.cuda.work.slot_work import ITEM, TILE_KEYS, tile_rows
@@ -69,7 +69,7 @@ def test_rows_without_a_lane_are_refused() -> None:
 
 
 def test_rooms() -> None:
-    room = Room.of_step(4, 2000)
+    room = BatchRoom.of_step(4, 2000)
     assert room.partials == 4 * (part_count(2000) + 1)
     assert room.holds(SlotLayout.of(batch_of((700, 4))))
     assert not room.holds(SlotLayout.of(batch_of((700, 5))))
@@ -79,7 +79,7 @@ def test_rooms() -> None:
 
 def test_tensors_are_filled_again() -> None:
     """What a step leaves behind is not seen by the next one."""
-    room = Room.of_step(8, 2000)
+    room = BatchRoom.of_step(8, 2000)
     fixed, fresh = SlotBatch(room, CPU), SlotBatch(room, CPU)
     for chains in [((700, 6), (9, 2)), ((3, 1),), ((60, 5),)]:
         batch = batch_of(*chains)

@@ -9,10 +9,10 @@ import torch
 pytest.importorskip("triton")
 
 from draftwire_core.engine.kv.kv_slots import KvCache, SlotList
-from draftwire_core.engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
-from draftwire_core.engine.model.cuda.slots.slot_tables import Known, SlotTables
+from draftwire_core.engine.model.cuda.slots.slot_tables import KnownSlots, SlotTables
 from draftwire_core.engine.model.cuda.work.parts import part_of
 from draftwire_core.engine.model.cuda.work.slot_work import PAGE, RESIDENT, TILE_KEYS
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
@@ -49,7 +49,7 @@ def found(batch: PackedBatch, tables: SlotTables) -> tuple[list[list[tuple[int, 
     """What each item of a batch sees, read where the kernels read it: position and lane of each slot in order. And how
     many slots were listed. The tables then take what they lack."""
     layout = SlotLayout.of(batch, tables)
-    placed = SlotBatch(Room.of_layout(len(batch), layout), CPU, tables.tensor)
+    placed = SlotBatch(BatchRoom.of_layout(len(batch), layout), CPU, tables.tensor)
     placed.fill(batch, layout)
     (work,) = placed.work
     numbers = placed.numbers
@@ -111,7 +111,7 @@ def test_what_fits_does_not_depend_on_what_is_known() -> None:
     owner.extend(np.arange(1400, 1500))
     split = SlotLayout.of(batch_of(owner, branches=2), tables)  # of a part the tables know a half
     assert len(split.segments) > len(after.segments)
-    room = Room.of_layout(4, split)
+    room = BatchRoom.of_layout(4, split)
     placed = SlotBatch(room, CPU, tables.tensor)
     assert room.holds(split) and placed._write(placed._block.host["work"], split) <= room.numbers
 
@@ -153,7 +153,7 @@ def test_a_row_has_the_same_bits_with_tables_and_without(monkeypatch: pytest.Mon
     knowns: list[int] = []
     look_up = SlotTables.look_up
 
-    def noted(self: SlotTables, owner: SlotList, length: int) -> Known:
+    def noted(self: SlotTables, owner: SlotList, length: int) -> KnownSlots:
         result = look_up(self, owner, length)
         knowns.append(result.known)
         return result
@@ -183,7 +183,7 @@ class TestWalks:
         knowns: list[int] = []
         look_up = SlotTables.look_up
 
-        def noted(self: SlotTables, owner: SlotList, length: int) -> Known:
+        def noted(self: SlotTables, owner: SlotList, length: int) -> KnownSlots:
             result = look_up(self, owner, length)
             knowns.append(result.known)
             return result
