@@ -1,6 +1,6 @@
-"""Takes the pictures of the console for docs/monitoring.md.
+"""Takes the picture of the console for docs/monitoring.md.
 
-    python scripts/console_pictures.py http://localhost:8000
+    python scripts/console_picture.py http://localhost:8000
 
 Needs a gateway whose verifier has drafters attached, Playwright, and Debian's chromium.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+IMAGE = Path(__file__).resolve().parent.parent / "docs" / "images" / "console.png"
 PROMPT = """class Point:
     def get_x(self):
         return self.x
@@ -24,9 +24,9 @@ PROMPT = """class Point:
 SECONDS = 120
 
 
-def take_picture(browser: Browser, page_address: str, name: str, scheme: str, width: int) -> None:
+def take_picture(browser: Browser, page_address: str) -> None:
     """Compares a request with plain decoding, and saves a screenshot of the page."""
-    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = browser.new_page(color_scheme="light", viewport={"width": 1280, "height": 800})
     page.goto(page_address)
     expect(page.locator("#drafters tbody tr").first).to_be_visible(timeout=SECONDS * 1000)
     page.get_by_label("Text", exact=True).check()
@@ -36,24 +36,21 @@ def take_picture(browser: Browser, page_address: str, name: str, scheme: str, wi
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#comparison")).to_contain_text("Identical", timeout=SECONDS * 1000)
     page.wait_for_timeout(2500)  # the pool's figures are still to come
-    page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+    page.screenshot(path=IMAGE, full_page=True)
     page.context.close()
 
 
 def main() -> None:
-    """Takes all pictures."""
-    parser = argparse.ArgumentParser(description="Take the pictures of the console.")
+    """Takes the picture."""
+    parser = argparse.ArgumentParser(description="Take the picture of the console.")
     parser.add_argument("page", help="address of the console")
     address = parser.parse_args().page
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium is not installed: apt-get install chromium")
-    IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        take_picture(browser, address, "console-light", "light", 1280)
-        take_picture(browser, address, "console-dark", "dark", 1280)
-        take_picture(browser, address, "console-phone", "light", 375)
+        take_picture(browser, address)
         browser.close()
 
 
