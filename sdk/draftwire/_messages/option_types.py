@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
@@ -145,6 +145,16 @@ _CHECKS: dict[Any, Check] = {
 """Checks by the declared types."""
 
 
+def check_names(options: Iterable[str], known: Collection[str]) -> None:
+    """Raises TypeError for an option that does not exist."""
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(
+                f"there is no option {shortened(name)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+
+
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options with converted values; None, which stands for the default, is kept.
 
@@ -152,12 +162,5 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: an option does not exist, or its value has the wrong type; the message names the option.
     """
     known = options_of(GenerateOptions)
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise TypeError(
-                f"there is no option {shortened(name)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
-        found[name] = None if value is None else _CHECKS[known[name].type](name, value)
-    return found
+    check_names(options, known)
+    return {name: None if value is None else _CHECKS[known[name].type](name, value) for name, value in options.items()}

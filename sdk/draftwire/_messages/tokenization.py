@@ -42,6 +42,7 @@ def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeR
             or a message lacks role or content.
         TypeError: an option does not exist, or a switch is no bool.
     """
+    option_types.check_names(options, TokenizeOptions.__annotations__.keys())
     given: dict[str, Any] = {"messages": None, "add_special_tokens": False, "timeout": None, **options}
     messages, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
     conversation = Conversation(() if messages is None else messages, **given)

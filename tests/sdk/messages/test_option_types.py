@@ -111,6 +111,8 @@ def test_prompts() -> None:
             client.generate("x", n="2")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"^timeout: expected a number, got '5'"):
             client.model_info(timeout="5")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^there is no option 'message'; did you mean 'messages'\?"):
+            client.tokenize(message=[])  # type: ignore[call-arg]
         with pytest.raises(TypeError, match=r"^max_concurrency: expected an int"):
             client.generate_batch(["x"], max_concurrency="2")  # type: ignore[arg-type]
 
