@@ -10,6 +10,7 @@ from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, Specu
 from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
 from draftwire_core.engine.errors import FieldError
 from draftwire_core.runtime.errors import invalid_field
+from verifier_service.reading.same_names import given
 
 THRESHOLDS = {
     AcceptancePreset.ACCEPTANCE_PRESET_CODE: 0.75,
@@ -73,13 +74,13 @@ async def read_acceptance(
     matters: whether the rule makes a difference; without sampling noise or without drafts, every rule equals the
     coupled one. prompt: returns the prompt's text, for choosing a preset; a resumed request gives the same text.
     """
-    given = {field for field in _OWNER if (options.preset if field == "preset" else options.HasField(field))}
+    asked = {field for field in _OWNER if (options.preset if field == "preset" else options.HasField(field))}
     if options.acceptance not in _RULES:
         raise invalid_field("speculation.acceptance", f"{options.acceptance} is not a rule that this verifier knows")
     rule = _RULES[options.acceptance]
-    if not options.acceptance and "preset" in given:
+    if not options.acceptance and "preset" in asked:
         rule = RuleName.THRESHOLD
-    for field in sorted(given):
+    for field in sorted(asked):
         if _OWNER[field] is not rule:
             raise invalid_field(
                 f"speculation.{field}", f"belongs to the rule {_OWNER[field].value}, but the rule is {rule.value}"
@@ -88,13 +89,13 @@ async def read_acceptance(
         raise invalid_field("speculation.dynamic_temperature", "does not apply to the rule coupled")
     if options.preset not in AcceptancePreset.values():
         raise invalid_field("speculation.preset", f"{options.preset} is not a preset that this verifier knows")
-    if {"preset", "threshold"} <= given:
+    if {"preset", "threshold"} <= asked:
         raise invalid_field("speculation.threshold", "cannot be combined with speculation.preset")
     acceptance = _with_thresholds(rule, options)
     if not matters:
         return SettledAcceptance(COUPLED, AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED, False)
     preset = options.preset
-    if rule is RuleName.THRESHOLD and "threshold" not in given:
+    if rule is RuleName.THRESHOLD and "threshold" not in asked:
         if preset not in THRESHOLDS:
             preset = looks_like(await prompt())
         acceptance = Acceptance(rule, threshold=THRESHOLDS[preset])
@@ -119,15 +120,7 @@ def rule_number(acceptance: Acceptance) -> AcceptanceRule:
 
 
 def _with_thresholds(rule: RuleName, options: SpeculationOptions) -> Acceptance:
-    default = Acceptance(rule)
     try:
-        return Acceptance(
-            rule,
-            threshold=options.threshold if options.HasField("threshold") else default.threshold,
-            posterior_threshold=(
-                options.posterior_threshold if options.HasField("posterior_threshold") else default.posterior_threshold
-            ),
-            posterior_alpha=options.posterior_alpha if options.HasField("posterior_alpha") else default.posterior_alpha,
-        ).validate("speculation")
+        return Acceptance(rule, **given(Acceptance, options)).validate("speculation")
     except FieldError as error:
         raise invalid_field(error.field, error.description) from error

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from draftwire.v1.speculation_pb2 import AcceptancePreset
-from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from draftwire_core.engine.acceptance.acceptance import Acceptance
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
@@ -87,11 +86,3 @@ class GenerateOrder:
     def acceptance(self) -> Acceptance:
         """The acceptance rule in effect."""
         return self.spec.acceptance
-
-
-SENT = tuple(
-    each.name
-    for each in fields(GenerateOrder)
-    if each.type == "bool" and each.name in GenerateRequest.DESCRIPTOR.fields_by_name
-)
-"""Switches that are taken from the request as they were sent, by the names of its fields."""

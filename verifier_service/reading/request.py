@@ -18,7 +18,8 @@ from draftwire_core.pool.announcing.drafter_fields import read_labels
 from draftwire_core.runtime.errors import invalid_field, refused_field
 from draftwire_core.runtime.rpc.request_id import given_request_id
 from verifier_service.reading.acceptance import read_acceptance
-from verifier_service.reading.generate_order import SENT, GenerateOrder
+from verifier_service.reading.generate_order import GenerateOrder
+from verifier_service.reading.same_names import switches
 from verifier_service.reading.sampling import read_changes, read_sampling
 from verifier_service.reading.structured_output import StructuredOutputReader, reads_ahead
 from verifier_service.reading.telling import read_log_probs, read_max_time, read_stop_tokens
@@ -147,7 +148,7 @@ class RequestReader:
             max_time=max_time,
             jump_ahead=form is not None and speculate and reads_ahead(request.structured_output),
             left_out=() if form is None else form.left_out,
-            **{name: getattr(request, name) for name in SENT},
+            **switches(GenerateOrder, request),
         )
 
     def prepare(self) -> None:

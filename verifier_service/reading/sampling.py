@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields
 
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -13,18 +12,17 @@ from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.logits.logit_changes import MOST_BIASES, LogitChanges
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.runtime.errors import invalid_field, refused_field
+from verifier_service.reading.same_names import given
 
 _SEED_BITS = 53
 """Bits of a seed chosen by the verifier; JavaScript represents such numbers exactly."""
 _MAX_BAD_WORDS = 256
 _MAX_BAD_WORD_LENGTH = 256
-_NUMBERS = [each.name for each in fields(LogitChanges) if each.type == "float"]
-"""The numbers among the changes, which have the names of their fields."""
 
 
-def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
+def read_sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:
     """Reads the sampling parameters. Raises ServiceError with INVALID_ARGUMENT."""
-    params = SamplingParams.read(given, given.seed if given.HasField("seed") else secrets.randbits(_SEED_BITS))
+    params = SamplingParams.read(message, message.seed if message.HasField("seed") else secrets.randbits(_SEED_BITS))
     try:
         return params.validate("sampling")
     except FieldError as error:
@@ -43,25 +41,25 @@ async def read_changes(
     most_tokens: most tokens of the output. check_tokens: raises for a field with an id beyond the vocabulary. spell:
     returns the token spellings of words, given their total size in bytes.
     """
-    given = request.sampling
-    if len(given.logit_bias) > MOST_BIASES:
+    params = request.sampling
+    if len(params.logit_bias) > MOST_BIASES:
         raise invalid_field(
-            "sampling.logit_bias", f"has {len(given.logit_bias)} tokens; at most {MOST_BIASES} are allowed"
+            "sampling.logit_bias", f"has {len(params.logit_bias)} tokens; at most {MOST_BIASES} are allowed"
         )
-    bias = dict(given.logit_bias)
+    bias = dict(params.logit_bias)
     _check_biased(bias, vocab_size)
-    for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
+    for field, ids in (("allowed_token_ids", params.allowed_token_ids), ("banned_token_ids", params.banned_token_ids)):
         if len(ids) > vocab_size:
             raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, but the vocabulary has {vocab_size} tokens")
         check_tokens(f"sampling.{field}", ids)
     if request.min_tokens > most_tokens:
         raise invalid_field("min_tokens", f"is {request.min_tokens}, but the output has at most {most_tokens} tokens")
-    words = _bad_words(given.bad_words)
+    words = _bad_words(params.bad_words)
     changes = LogitChanges(
-        **{name: getattr(given, name) for name in _NUMBERS if given.HasField(name)},
+        **given(LogitChanges, params),
         logit_bias=bias,
-        allowed_token_ids=tuple(given.allowed_token_ids),
-        banned_token_ids=tuple(given.banned_token_ids),
+        allowed_token_ids=tuple(params.allowed_token_ids),
+        banned_token_ids=tuple(params.banned_token_ids),
         bad_words=await spell(words, sum(len(word.encode()) for word in words)) if words else (),
         min_tokens=request.min_tokens,
     )
