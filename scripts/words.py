@@ -27,6 +27,7 @@ CODE = (
     "draftwire_sglang/",
     "draftwire_vllm/",
     "examples/",
+    "docs/",
     "gateway_service/",
     "models/",
     "protos/draftwire/",
@@ -36,7 +37,9 @@ CODE = (
     "verifier_service/",
 )
 """Folders whose files are checked."""
-KINDS = (".css", ".html", ".js", ".proto", ".py", ".sh", ".toml", ".ts", ".yaml", ".yml")
+PAGES = ("CONTRIBUTING.md", "README.md", "benchmarks/README.md")
+"""Pages elsewhere that are checked."""
+KINDS = (".css", ".html", ".js", ".md", ".proto", ".py", ".sh", ".toml", ".ts", ".yaml", ".yml")
 LEFT_OUT = (
     "draftwire_core/engine/kernels/csrc/",  # a comment is part of the hash that names a compiled library
     "gateway_service/console/static/vendor/",  # other people's
@@ -86,6 +89,8 @@ ALLOWED = (
     r"\btell: called\b",  # a parameter of a function
     r"``tell``",
     r"\"roll-out\"",  # the id of an element
+    r"#roll-out[\w-]*",  # an anchor
+    r"\*\w+\*",  # a word that is mentioned
     r"\bpasses over (?!it\b|them\b)",  # passes of a model over something
 )
 """Texts that may occur though they contain such a word."""
@@ -152,7 +157,7 @@ def _beginnings(file: str, text: str) -> Iterator[tuple[int, str]]:
             before = comment is not None
     elif file.endswith(".md"):
         for number, line in enumerate(text.splitlines(), 1):
-            if line.startswith("#"):
+            if line.startswith("#") and not line.endswith("?"):  # a question makes sense alone
                 yield number, line.lstrip("# ")
 
 
@@ -160,7 +165,7 @@ def checked_files() -> Iterator[str]:
     """Yields the files of the checkout that are checked."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for file in listed.splitlines():
-        if file.startswith(CODE) and file.endswith(KINDS) and not file.startswith(LEFT_OUT):
+        if file in PAGES or (file.startswith(CODE) and file.endswith(KINDS) and not file.startswith(LEFT_OUT)):
             yield file
 
 

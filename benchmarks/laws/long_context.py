@@ -1,4 +1,4 @@
-"""Compares speed and first token beside drafters with plain decoding in long contexts (law 3).
+"""Compares speed and first token next to drafters with plain decoding in long contexts (law 3).
 
     python -m benchmarks.laws.long_context [--contexts 1024,8192,32768] [--drafters model,local:draft,local:ngram]
         [--target-millions 400 --draft-millions 25] [--runs 3] [--json]

@@ -1,4 +1,4 @@
-"""Measures what requests whose drafts are always right cost the requests beside them that have none (law 3).
+"""Measures what requests whose drafts are always right cost the requests next to them that have none (law 3).
 
     python -m benchmarks.laws.neighbours [--drafted 4] [--undrafted 2] [--weights q4_0] [--target-millions 75] [--json]
 

@@ -1,4 +1,4 @@
-"""Compares the speed beside useless, slow, stalled and lying drafters with plain decoding (law 3).
+"""Compares the speed next to useless, slow, stalled and lying drafters with plain decoding (law 3).
 
     python -m benchmarks.laws.never_slower [--batches 1,4,16] [--drafters bad,lying] [--runs 5] [--weights q4_0]
         [--json]

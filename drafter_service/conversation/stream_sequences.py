@@ -120,7 +120,7 @@ class StreamSequences:
         return Received(sequence.key, features.first_position, count, features.values, kind.width, kind.dtype)
 
     def close(self, sequence_ids: Iterable[int]) -> None:
-        """Closes the sequences and openings with these ids, as the verifier asks; unknown ids are passed over."""
+        """Closes the sequences and openings with these ids, as the verifier asks; unknown ids are ignored."""
         keys: list[SequenceKey] = []
         for sequence_id in sequence_ids:
             sequence = self._drop(sequence_id)

@@ -46,6 +46,7 @@ def test_texts_that_do_not_make_sense_alone_are_found(file: str, text: str, line
         ("a.py", 'log.info(f"{tells}")  # a number tells them apart\n'),
         ("a.py", '"""Heartbeats do not bring a drafter back."""\n'),
         ("a.md", "Its tokens are kept.\n"),
+        ("a.md", "# What does it cost?\n\n*expensive* instead of *dear*\n"),
     ],
 )
 def test_names_and_idioms_are_left_alone(file: str, text: str) -> None:
