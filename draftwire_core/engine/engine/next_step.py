@@ -22,12 +22,12 @@ from draftwire_core.engine.tree.proposal import Proposal
 
 
 class StepPlan(NamedTuple):
-    """What the next step verifies."""
+    """The sequences and nodes that the next step verifies."""
 
     decoding: list[Sequence]
     """The sequences that get a token."""
     candidates: list[Candidate]
-    """What could be verified of each."""
+    """The nodes of each that could be verified."""
     plan: Plan
 
 
