@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,9 @@ from draftwire import (
     Prompt,
     PromptReport,
 )
+from draftwire._async.client import stream_request
+from draftwire._messages.beside_loop import MANY_IDS, beside_loop
+from draftwire._messages.requests import Request
 from gateway_service.http.errors import from_draftwire
 from gateway_service.http.field_names import FIELD_NAMES, FieldNames
 from gateway_service.observability.metrics import Metrics
@@ -39,11 +43,14 @@ class Order:
     prompt_alone: bool = False
     """Whether the caller wants the results for the prompt only, and no token after it."""
 
-    def start(self, client: AsyncClient) -> AsyncGenerationStream:
+    async def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
-        if self.prompt is None:
-            return client.stream_chat(self.messages, tools=self.tools, **self.template, **self.options)
-        return client.stream(self.prompt, **self.options)
+        if self.prompt is not None:
+            request = await beside_loop(partial(Request.of, **self.options), self.prompt, MANY_IDS)
+        else:
+            make = partial(Request.of_chat, tools=self.tools, **self.template, **self.options)
+            request = await beside_loop(make, self.messages)
+        return stream_request(client, request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class GenerationRun:
         """
         try:
             for order in self._orders:
-                self._streams.append(self._started(order))
+                self._streams.append(await self._started(order))
         except BaseException:
             self._cancel()
             raise
@@ -129,9 +136,9 @@ class GenerationRun:
                 found[event.index] = event.result
         return found
 
-    def _started(self, order: Order) -> AsyncGenerationStream:
+    async def _started(self, order: Order) -> AsyncGenerationStream:
         try:
-            return order.start(self._client)
+            return await order.start(self._client)
         except DraftwireError as error:
             raise from_draftwire(error, order.names) from error
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from draftwire import DraftwireError
 from gateway_service.http.errors import GatewayError, from_draftwire
 from gateway_service.http.field_names import FieldNames
-from gateway_service.http.json_body import BodyRoute
+from gateway_service.http.json_body import BodyRoute, beside_the_loop
 from gateway_service.http.left_out import LeftOut
 from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway_service.openai.fields.bounds import MOST_MESSAGES, at_most
@@ -101,9 +101,10 @@ async def tokenize(
             continues=bool(asked.messages[-1].prefix),
         )
     LeftOut(request, [*left_out(others), *use.left_out]).tell(response)
+    messages = asked.messages
     told = await state.client.tokenization(
         asked.prompt,
-        messages=None if asked.messages is None else conversation_of(asked.messages),
+        messages=None if messages is None else await beside_the_loop(request, lambda: conversation_of(messages)),
         tools=None if asked.tools is None else [tool.to_tool().to_sdk() for tool in asked.tools],
         **({} if asked.messages is None else use.to_sdk()),
         add_special_tokens=asked.add_special_tokens and asked.messages is None,

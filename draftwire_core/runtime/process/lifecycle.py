@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Coroutine
-from types import FrameType
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import uvloop
@@ -21,6 +21,8 @@ from draftwire_core.runtime.process.startup_error import StartupError, lack_of_m
 log = get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LAST_LINE_SECONDS = 1.0
+"""Longest time that a process which ends at once waits for its last line in the log to be written."""
 
 
 class Shutdown:
@@ -118,36 +120,68 @@ def log_start(settings: ProcessSettings, **about: str) -> None:
 
 
 async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]], shutdown: Shutdown) -> int:
-    loop = asyncio.get_running_loop()
-    received: list[str] = []
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        if received or shutdown.requested:
-            log.warning("shutdown forced", signal=name)
-            _end_at_once(shutdown, 128 + number)
-        if not shutdown.serving:
-            log.info("start interrupted", reason=name)
-            _end_at_once(shutdown, 0 if shutdown.failure is None else 1)
-        received.append(name)
-        loop.call_soon_threadsafe(shutdown.request, name)
-
-    # Python-level handlers, because they run even while an import blocks the event loop.
-    for number in _SIGNALS:
-        signal.signal(number, on_signal)
-    try:
+    with _handling_signals(shutdown, asyncio.get_running_loop()):
         await main(shutdown)
-    finally:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
     return 0 if shutdown.failure is None else 1
 
 
-def _end_at_once(shutdown: Shutdown, status: int) -> NoReturn:
-    """Exits without waiting for threads: a thread inside a library cannot be stopped safely."""
+@contextmanager
+def _handling_signals(shutdown: Shutdown, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Requests the shutdown at a first signal, and ends the process at a second one, or at one before it serves.
+
+    A thread does that, which Python wakes in the moment of the signal, whatever the main thread does: it may be busy
+    with an import, or in the middle of writing a line of the log, and could neither write another then nor wait.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def handle() -> None:
+        received = False
+        while number := os.read(reader, 1)[0]:
+            name = signal.Signals(number).name
+            if received or shutdown.requested:
+                _end_at_once(shutdown, 128 + number, _log_forced, name)
+            if not shutdown.serving:
+                _end_at_once(shutdown, 0 if shutdown.failure is None else 1, _log_interrupted, name)
+            received = True
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(shutdown.request, name)
+
+    thread = threading.Thread(target=handle, name="signals", daemon=True)
+    thread.start()
+    loops = signal.set_wakeup_fd(writer)
+    for each in _SIGNALS:
+        signal.signal(each, lambda number, frame: None)  # only what has a handler wakes the thread
     try:
-        for child in shutdown.children:
-            child.kill()
+        yield
+    finally:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        signal.set_wakeup_fd(loops)
+        os.write(writer, b"\0")
+        thread.join()
+        os.close(writer)
+        os.close(reader)
+
+
+def _log_forced(name: str) -> None:
+    log.warning("shutdown forced", signal=name)
+
+
+def _log_interrupted(name: str) -> None:
+    log.info("start interrupted", reason=name)
+
+
+def _end_at_once(shutdown: Shutdown, status: int, log_cause: Callable[[str], None], cause: str) -> NoReturn:
+    """Exits with a last line in the log, without waiting for threads: a thread inside a library cannot be stopped
+    safely, and one that writes to a log that nobody reads may never be done."""
+    for child in shutdown.children:
+        child.kill()
+    late = threading.Timer(_LAST_LINE_SECONDS, os._exit, (status,))
+    late.daemon = True
+    late.start()
+    try:
+        log_cause(cause)
         logging.shutdown()
     finally:
         os._exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -17,6 +18,7 @@ from draftwire._calls.async_transport import AsyncStream, AsyncTransport
 from draftwire._calls.batch import Batch
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
+from draftwire._messages.beside_loop import MANY_IDS, beside_loop
 from draftwire._messages.conversation import ChatOptions, Messages, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
@@ -120,7 +122,7 @@ class AsyncClient:
             TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
-        return await self._generations.choices(Request.of(prompt, **options), n)
+        return await self._generations.choices(await beside_loop(partial(Request.of, **options), prompt, MANY_IDS), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continues a prompt and iterates over its chunks as they are committed.
@@ -151,7 +153,7 @@ class AsyncClient:
         Raises:
             DraftwireError: as ``generate``.
         """
-        return await self._generations.choices(Request.of_chat(messages, **options), n)
+        return await self._generations.choices(await beside_loop(partial(Request.of_chat, **options), messages), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> AsyncGenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
@@ -225,8 +227,8 @@ class AsyncClient:
 
     async def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        response = await self._transport.call(TOKENIZE, tokenize_request(text, options), options.get("timeout"))
-        return read_tokenization(response)
+        request = await beside_loop(partial(tokenize_request, text, options), options.get("messages"))
+        return read_tokenization(await self._transport.call(TOKENIZE, request, options.get("timeout")))
 
     async def detokenize(
         self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None
@@ -331,3 +333,8 @@ class AsyncClient:
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> AsyncTransport:
         return AsyncTransport(verifiers, **options)
+
+
+def stream_request(client: AsyncClient, request: Request) -> AsyncGenerationStream:
+    """Starts a request that is made already, as ``AsyncClient.stream`` does."""
+    return client._generations.stream(request)

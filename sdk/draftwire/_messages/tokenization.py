@@ -34,8 +34,8 @@ class TokenizeOptions(ConversationOptions, total=False):
     """Seconds to wait; default: the client's timeout."""
 
 
-def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeRequest:
-    """Returns the request for a text or a conversation.
+def tokenize_request(text: str | None, options: TokenizeOptions, messages: Messages | None) -> pb.TokenizeRequest:
+    """Returns the request for a text or a conversation. messages: those among the options.
 
     Raises:
         InvalidFieldError: both of them or neither were given, there are no messages for the options of a conversation,
@@ -44,7 +44,7 @@ def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeR
     """
     option_types.check_names(options, TokenizeOptions.__annotations__.keys())
     given: dict[str, Any] = {"messages": None, "add_special_tokens": False, "timeout": None, **options}
-    messages, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
+    _, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
     conversation = Conversation(() if messages is None else messages, **given)
     if messages is None:
         _check_usual(conversation)

@@ -226,8 +226,8 @@ class Client:
 
     def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        response = self._transport.call(TOKENIZE, tokenize_request(text, options), options.get("timeout"))
-        return read_tokenization(response)
+        request = tokenize_request(text, options, options.get("messages"))
+        return read_tokenization(self._transport.call(TOKENIZE, request, options.get("timeout")))
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
         """Returns the text of token ids, by the target's tokenizer.
@@ -330,3 +330,8 @@ class Client:
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
         return Transport(verifiers, **options)
+
+
+def stream_request(client: Client, request: Request) -> GenerationStream:
+    """Starts a request that is made already, as ``Client.stream`` does."""
+    return client._generations.stream(request)

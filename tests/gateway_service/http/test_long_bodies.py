@@ -8,6 +8,7 @@ import httpx
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from draftwire._messages import conversation, requests, tokenization
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.http import json_body
 from gateway_service.openai import chat_message
@@ -145,7 +146,7 @@ async def test_grammars_and_conversations_of_a_long_body_are_made_beside_the_loo
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     threads: list[tuple[str, int]] = []
-    options, conversation = AnswerPlan.options, chat_message.merged
+    options, joined = AnswerPlan.options, chat_message.merged
 
     def made(plan: AnswerPlan) -> Any:
         threads.append(("options", threading.get_ident()))
@@ -153,7 +154,7 @@ async def test_grammars_and_conversations_of_a_long_body_are_made_beside_the_loo
 
     def merged(turns: Any) -> Any:
         threads.append(("conversation", threading.get_ident()))
-        return conversation(turns)
+        return joined(turns)
 
     monkeypatch.setattr(AnswerPlan, "options", made)
     monkeypatch.setattr(chat_message, "merged", merged)
@@ -166,3 +167,28 @@ async def test_grammars_and_conversations_of_a_long_body_are_made_beside_the_loo
         assert response.status_code == 200
         assert sorted(name for name, _ in threads) == ["conversation", "options"]
         assert all((thread == here) == inside for _, thread in threads)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/chat/completions"])
+async def test_a_long_conversation_is_made_and_encoded_beside_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    threads: list[int] = []
+    merged, encoded = chat_message.merged, conversation.conversation_message
+
+    def noted_merged(turns: Any) -> Any:
+        threads.append(threading.get_ident())
+        return merged(turns)
+
+    def noted_encoded(given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return encoded(given)
+
+    monkeypatch.setattr(chat_message, "merged", noted_merged)
+    for module in (requests, tokenization):
+        monkeypatch.setattr(module, "conversation_message", noted_encoded)
+    turns = [{"role": role, "content": "a"} for role in ("user", "assistant")] * 1024
+    response = await http.post(path, json={"messages": [*turns, TURN]})
+    assert response.status_code == 200
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads

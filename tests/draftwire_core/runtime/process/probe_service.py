@@ -1,6 +1,10 @@
 """A service to send signals to: python probe_service.py MODE FLAGS. MODE selects its drain and its tasks."""
 
 import asyncio
+import io
+import logging
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,11 +13,30 @@ from typing import Any
 import grpc
 
 from draftwire_core.runtime.process.lifecycle import Shutdown, run_service
+from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.settings import ServiceSettings, load_settings
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
+
+log = get_logger(__name__)
+
+
+class SignalsWithin(io.RawIOBase):
+    """Standard error; two signals come while the first line is written to it."""
+
+    def __init__(self) -> None:
+        self._signals = [signal.SIGTERM, signal.SIGINT]
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        while self._signals:
+            os.kill(os.getpid(), self._signals.pop(0))
+            time.sleep(0.1)
+        return os.write(2, data)
 
 
 class Slow:
@@ -67,6 +90,13 @@ def main() -> int:
         if mode == "importing":
             print("importing", flush=True)
             time.sleep(10_000)  # noqa: ASYNC251 - as an import does
+        if mode == "logging":
+            shutdown.serving = True
+            interrupted = io.TextIOWrapper(io.BufferedWriter(SignalsWithin()), line_buffering=True)
+            sys.stderr = logging.getLogger().handlers[0].stream = interrupted  # type: ignore[attr-defined]
+            log.info("line logged")
+            await shutdown.wait()
+            return
         slow = Slow()
         server = ServiceServer(settings)
         server.add(add_slow_to_server, slow)

@@ -120,13 +120,19 @@ async def test_a_drain_that_does_not_end_is_cut_short() -> None:
 
 
 async def test_a_second_signal_leaves_at_once() -> None:
-    # Not a fork, which is slower to return from writing to its log: a signal within that is not handled at once.
-    async with logging("stuck", "--shutdown-grace-seconds", "50", popen=subprocess.Popen) as service:
+    async with logging("stuck", "--shutdown-grace-seconds", "50") as service:
         await service.event("listening")
         service.process.send_signal(signal.SIGTERM)
         await service.event("shutting down")
         service.process.send_signal(signal.SIGINT)
         assert await service.finish() == 128 + signal.SIGINT
+    assert "shutdown forced" in service.events()
+
+
+async def test_signals_that_come_while_it_writes_to_its_log() -> None:
+    async with logging("logging", "--shutdown-grace-seconds", "50") as service:
+        assert await service.finish() == 128 + signal.SIGINT
+    assert "line logged" in service.events()
     assert "shutdown forced" in service.events()
 
 
