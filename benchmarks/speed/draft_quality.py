@@ -22,7 +22,7 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
-from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
 from draftwire_core.engine.loading.methods import METHODS
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
@@ -130,10 +130,7 @@ def main() -> int:
         found: dict[str, list[Request]] = {each.name: [] for each in drafters}
         for number, prompt in enumerate(prompts):
             sampling = SamplingParams(temperature=temperature, seed=number)
-            plain.add(SequenceSpec(number, prompt, len(prompt) + args.max_tokens, sampling))
-            expected: list[int] = []
-            while plain.running:
-                expected += [token for outcome in plain.step().outcomes for token in outcome.tokens]
+            [expected] = generate_all(plain, [SequenceSpec(number, prompt, len(prompt) + args.max_tokens, sampling)])
             for each in drafters:
                 request = each.run(number, prompt, args.max_tokens, sampling)
                 if request.output != expected:

@@ -26,7 +26,7 @@ from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
-from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
 from draftwire_core.engine.loading.step_timing import measure_step_cost
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
@@ -44,17 +44,9 @@ def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], t
     engine = VerificationEngine(
         model, measure_step_cost(model), EngineLimits(max_sequences=16, max_step_rows=128, max_tree_nodes=1)
     )
-    found: list[list[int]] = []
-    for first in range(0, len(prompts), 16):
-        batch = range(first, min(first + 16, len(prompts)))
-        said: dict[int, list[int]] = {index: [] for index in batch}
-        for index in batch:
-            engine.add(SequenceSpec(index, prompts[index], len(prompts[index]) + tokens, samplings[index]))
-        while any(len(each) < tokens for each in said.values()):
-            for outcome in engine.step().outcomes:
-                said[outcome.sequence_id] += outcome.tokens
-        found += said.values()
-    return found
+    pairs = enumerate(zip(prompts, samplings, strict=True))
+    specs = [SequenceSpec(index, prompt, len(prompt) + tokens, sampling) for index, (prompt, sampling) in pairs]
+    return generate_all(engine, specs)
 
 
 class Tally:

@@ -16,6 +16,13 @@ from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.processes
 
+REQUEST = {
+    "text": "def fib(n):",
+    "max_tokens": 8,
+    "ignore_eos": True,
+    "sampling": {"temperature": 0.8, "seed": 7},
+}
+
 ROOT = Path(__file__).resolve().parents[2]
 BUF = ROOT / "node_modules" / ".bin" / "buf"
 
@@ -85,13 +92,7 @@ def test_get_model_info(curl: Curl, client: Client, good_drafter: str) -> None:
 
 def test_generate(curl: Curl, client: Client) -> None:
     expected = client.generate("def fib(n):", max_tokens=8, temperature=0.8, seed=7, ignore_eos=True)
-    request = {
-        "text": "def fib(n):",
-        "max_tokens": 8,
-        "ignore_eos": True,
-        "sampling": {"temperature": 0.8, "seed": 7},
-    }
-    started, *chunks, finished = answers(curl("-d", json.dumps(request), "/draftwire.v1.VerifierService/Generate"))
+    started, *chunks, finished = answers(curl("-d", json.dumps(REQUEST), "/draftwire.v1.VerifierService/Generate"))
     assert started["started"]["seed"] == "7"
     assert [token for each in chunks for token in each["chunk"]["tokenIds"]] == expected.token_ids
     text = "".join(each["chunk"].get("text", "") for each in chunks) + finished["finished"].get("text", "")
@@ -101,13 +102,7 @@ def test_generate(curl: Curl, client: Client) -> None:
 
 def test_verify(curl: Curl, client: Client) -> None:
     expected = client.generate("def fib(n):", max_tokens=8, temperature=0.8, seed=7, ignore_eos=True)
-    request = {
-        "text": "def fib(n):",
-        "max_tokens": 8,
-        "ignore_eos": True,
-        "sampling": {"temperature": 0.8, "seed": 7},
-    }
-    call = curl("-d", json.dumps({"start": {"request": request}}), "/draftwire.v1.VerifierService/Verify")
+    call = curl("-d", json.dumps({"start": {"request": REQUEST}}), "/draftwire.v1.VerifierService/Verify")
     opened, *others = answers(call)
     assert opened["opened"]["tokenIds"] == expected.prompt_token_ids
     committed = [token for each in others if "verdict" in each for token in each["verdict"]["tokenIds"]]

@@ -21,6 +21,7 @@ from draftwire_core.training.eagle.training import EagleTrainer, EagleTraining
 from tests.harness import processes
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
@@ -54,32 +55,38 @@ def traffic(address: str, generate: Callable[[Client, int], Generation] = genera
         sender.join()
 
 
+def refreshed(verifier: ServiceProcess, canary: ServiceProcess, draft: Path, place: Path, *training: str) -> Path:
+    """Refreshes the drafter "old" by a canary until drafts on trial come in time to be accepted; returns the output
+    directory."""
+    outs = itertools.count()
+
+    def promoted() -> Path | None:
+        out = place / str(next(outs))
+        done = processes.run(
+            [
+                sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
+                "--drafter", "old", "--draft", str(draft), "--canary", canary.address, "--out", str(out),
+                "--rounds", "1", "--requests", "12", "--batch-size", "4", "--trial-requests", "2", "--nice", "0",
+                *training,
+            ],
+            env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=LONG_PATIENCE,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout
+        return out if "promoted" in done.stdout else None
+
+    return sometimes(promoted, "it is accepted better")
+
+
 def test_a_refreshed_draft_takes_over(services: Services, tmp_path: Path) -> None:
     verifier = services.verifier("target", "--allow-scoring", "--share-traffic")
     old, canary = services.drafter("draft-untrained"), services.drafter("draft-untrained")
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = [generate(client, number).token_ids for number in range(len(PROMPTS))]
         client.drafters.attach(old.address, "old")
-        outs = itertools.count()
-
-        def promoted() -> Path | None:
-            """Returns the output directory, unless the drafts on trial came too late to be accepted."""
-            out = tmp_path / str(next(outs))
-            done = processes.run(
-                [
-                    sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
-                    "--drafter", "old", "--draft", str(MODELS / "draft-untrained"), "--canary", canary.address,
-                    "--out", str(out), "--rounds", "1", "--requests", "12", "--steps", "25", "--batch-size", "4",
-                    "--learning-rate", "3e-3", "--trial-requests", "2", "--nice", "0",
-                ],
-                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=LONG_PATIENCE,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout
-            return out if "promoted" in done.stdout else None
-
         with traffic(verifier.address) as results:
-            out = sometimes(promoted, "it is accepted better")
+            training = ("--steps", "25", "--learning-rate", "3e-3")
+            out = refreshed(verifier, canary, MODELS / "draft-untrained", tmp_path, *training)
         assert [drafter.name for drafter in client.drafters.list()] == [canary.address]
         assert [generate(client, number).token_ids for number in range(len(PROMPTS))] == plain
     assert all(result.token_ids == plain[index % len(PROMPTS)] for index, result in enumerate(results))
@@ -109,26 +116,8 @@ def test_a_refreshed_head_takes_over(kind: str, services: Services, tmp_path: Pa
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = [generate_tokens(client, number).token_ids for number in range(3)]
         client.drafters.attach(old.address, "old")
-        outs = itertools.count()
-
-        def promoted() -> Path | None:
-            """Returns the output directory, unless the drafts on trial came too late to be accepted."""
-            out = tmp_path / str(next(outs))
-            done = processes.run(
-                [
-                    sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
-                    "--drafter", "old", "--draft", str(head), "--canary", canary.address, "--out", str(out),
-                    "--rounds", "1", "--requests", "12", "--steps", "60", "--batch-size", "4", "--learning-rate",
-                    "1e-2", "--trial-requests", "2", "--nice", "0",
-                ],
-                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=LONG_PATIENCE,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout
-            return out if "promoted" in done.stdout else None
-
         with traffic(verifier.address, generate_tokens) as results:
-            out = sometimes(promoted, "it is accepted better")
+            out = refreshed(verifier, canary, head, tmp_path, "--steps", "60", "--learning-rate", "1e-2")
         (drafter,) = client.drafters.list()
         assert drafter.name == canary.address
         assert [generate_tokens(client, number).token_ids for number in range(3)] == plain
