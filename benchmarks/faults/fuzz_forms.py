@@ -27,7 +27,8 @@ from benchmarks.faults.fuzz_form_texts import MOST_TEXT, Form, extremes, random_
 from benchmarks.harness.report import add_report_options, end_with_faults
 from benchmarks.harness.service_logs import logged_faults
 from benchmarks.harness.services import Services
-from draftwire import AsyncClient, DraftwireError, RetryPolicy
+from benchmarks.harness.stream_load import Job, StreamLoad
+from draftwire import AsyncClient, RetryPolicy
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.structured_output_pb2 import StructuredOutput
@@ -80,11 +81,16 @@ class FormFuzzer:
         """Sends the requests and checks the state of the verifier."""
         self._address = await asyncio.to_thread(lambda: self._verifier.address)
         policy = RetryPolicy(attempts_per_address=1)
-        async with AsyncClient(self._address, timeout=BYSTANDER_SECONDS, retry=policy) as client:
-            expected = [await self._output(client, number) for number in range(4)]
+
+        def connect(number: int) -> AsyncClient:
+            return AsyncClient(self._address, timeout=BYSTANDER_SECONDS, retry=policy)
+
+        jobs = [Job("def f(", seed, {"max_tokens": 16, "temperature": 0.8, "ignore_eos": True}) for seed in range(4)]
+        async with connect(0) as client:
+            bystander = StreamLoad(jobs, 1, connect, await StreamLoad(jobs, 1, connect).run_once())
             before = _memory(self._verifier.pid)
             beside = [
-                asyncio.create_task(self._bystander(client, expected)),
+                asyncio.create_task(bystander.run_until(self._stop)),
                 asyncio.create_task(self._watch_memory(before)),
             ]
             try:
@@ -110,29 +116,10 @@ class FormFuzzer:
                 await asyncio.wait(beside)
             for task in beside:
                 task.result()
+            self.findings.bystander_requests, self.findings.bystander_longest = bystander.requests, bystander.longest
+            self.findings.faults += bystander.faults
             await self._look(client)
         return self.findings
-
-    async def _output(self, client: AsyncClient, number: int) -> tuple[int, ...]:
-        generation = await client.generate("def f(", max_tokens=16, seed=number, temperature=0.8, ignore_eos=True)
-        return tuple(generation.token_ids)
-
-    async def _bystander(self, client: AsyncClient, expected: list[tuple[int, ...]]) -> None:
-        number = 0
-        while not self._stop.is_set():
-            number = (number + 1) % len(expected)
-            started = time.monotonic()
-            try:
-                output = await self._output(client, number)
-            except DraftwireError as error:
-                self.findings.faults.append(f"the bystander's request failed: {error}")
-                await asyncio.sleep(0.1)
-                continue
-            took = time.monotonic() - started
-            self.findings.bystander_requests += 1
-            self.findings.bystander_longest = max(self.findings.bystander_longest, took)
-            if output != expected[number]:
-                self.findings.faults.append(f"the bystander got other tokens: {output}, not {expected[number]}")
 
     async def _watch_memory(self, before: int) -> None:
         while not self._stop.is_set() and self._verifier.alive:

@@ -85,6 +85,8 @@ class StreamLoad:
     requests: int = 0
     tokens: int = 0
     resumes: int = 0
+    longest: float = 0.0
+    """Seconds of the longest request that was not lost."""
     differing: list[Finding] = field(default_factory=list)
     lost: list[Finding] = field(default_factory=list)
     outputs: dict[int, Output] = field(default_factory=dict)
@@ -96,6 +98,14 @@ class StreamLoad:
         if self.lost:
             raise RuntimeError(f"{len(self.lost)} requests failed, the first: {self.lost[0].what}")
         return [self.outputs[number] for number in range(len(self.jobs))]
+
+    @property
+    def faults(self) -> list[str]:
+        """What a caller must not have met."""
+        lost = [f"a good request failed: {each.what}" for each in self.lost]
+        return lost + [
+            f"a good request gave another output than plain decoding: {each.what}" for each in self.differing
+        ]
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Repeats the jobs until `stop` is set and the last request has ended."""
@@ -130,6 +140,7 @@ class StreamLoad:
             self.on_lost(self.lost[-1])
             return
         self.resumes += generation.resumes
+        self.longest = max(self.longest, clock() - started)
         output = Output.of(generation)
         self.outputs[number % len(self.jobs)] = output
         if self.expected is not None:
