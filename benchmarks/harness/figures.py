@@ -50,26 +50,27 @@ def middle(value: object) -> float:
     return float(value)
 
 
-def _number(value: float) -> str:
+def _number(value: float, apart: Sequence[float]) -> str:
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}" if abs(value) >= 10000 else f"{value:.0f}"
     digits = 3
-    while digits < 6 and float(f"{value:.{digits}g}") == 1 != value:  # 1.0006 is not 1
+    while digits < 6 and float(f"{value:.{digits}g}") in apart and value not in apart:  # 1.0006 is not 1
         digits += 1
     return f"{value:.{digits}g}"
 
 
-def cell(value: object) -> str:
-    """Returns a figure as a table shows it."""
+def cell(value: object, goal: Goal | None = None) -> str:
+    """Returns a figure as a table shows it. goal: is not met by rounding alone."""
+    apart = (1.0,) if goal is None else (1.0, goal.bound)
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return _number(value)
+        return _number(value, apart)
     if isinstance(value, Mapping) and "median" in value:
-        spread = "" if value["low"] is None else f"{_number(value['low'])} to {_number(value['high'])}"
-        return spread if value["median"] is None else f"{_number(value['median'])} ({spread})"
+        spread = "" if value["low"] is None else f"{_number(value['low'], apart)} to {_number(value['high'], apart)}"
+        return spread if value["median"] is None else f"{_number(value['median'], apart)} ({spread})"
     if isinstance(value, Mapping):
         return "; ".join(f"{name.replace('_', ' ')} {cell(each)}" for name, each in value.items()) or "none"
     return str(value)

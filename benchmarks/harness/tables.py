@@ -80,6 +80,7 @@ class Page:
     def _goals(self, only_missed: bool) -> str:
         heads = ("promised", "goal", "newest figure", "processor, commit", "missed elsewhere", "measured by")
         lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        sections = {*self._shown, *(each["benchmark"] for each in self._shown.get("comparison", {}).values())}
         for promise in self._shown["promise"]:
             name, goal = promise["benchmark"], Goal.read(promise["goal"])
             newest: dict[str, tuple[object, str]] = {}
@@ -90,12 +91,12 @@ class Page:
                     commit = next(source.commit for each, source in values if each == value)
                     newest[result.processor] = value, f"{result.processor}, {commit}"
             (value, place), *others = newest.values()
-            elsewhere = [f"{cell(middle(each))} ({at})" for each, at in others if not goal.reached(each)]
+            elsewhere = [f"{cell(middle(each), goal)} ({at})" for each, at in others if not goal.reached(each)]
             if only_missed and goal.reached(value) and not elsewhere:
                 continue
-            said = cell(middle(value)) + ("" if goal.reached(value) else ", **missed**")
+            said = cell(middle(value), goal) + ("" if goal.reached(value) else ", **missed**")
             bound = f"{goal} {promise['unit']}" if "unit" in promise else str(goal)
-            section = f"#{name}" if name in self._shown else f"../benchmarks/results/{name}"
+            section = f"#{name}" if name in sections else f"../benchmarks/results/{name}"
             link = f"[{name}]({section if only_missed else name})"
             row = (promise["text"], bound, said, place, "; ".join(elsewhere), link)
             lines.append(f"| {' | '.join(row)} |")
@@ -141,7 +142,7 @@ class Page:
             cells = [f"{goal or ''}"] if goals else []
             for processor, figures in columns.items():
                 value, result = figures.get(row, (None, None))
-                said = cell(value)
+                said = cell(value, goal)
                 if goal is not None and value is not None and not goal.reached(value):
                     said += ", **missed**"
                 if result is not None and result.commit != main[processor]:

@@ -170,6 +170,12 @@ def test_cells(value: object, shown: str) -> None:
     assert cell(value) == shown
 
 
+def test_a_goal_is_not_met_by_rounding() -> None:
+    assert cell(0.8999) == "0.9"
+    assert cell(0.8999, Goal.read(">= 0.9")) == "0.8999"
+    assert cell(0.9, Goal.read(">= 0.9")) == "0.9"
+
+
 @pytest.mark.processes
 class TestScript:
     def test_a_script_that_python_runs_knows_its_module(self, tmp_path: Path) -> None:
