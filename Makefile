@@ -115,19 +115,19 @@ publish-contract: $(BUF) ## Record protos/ as the published contract (part of a 
 	$(BUF) build protos --exclude-source-info --output $(PUBLISHED)
 
 wheels: $(READY) ## Build the wheels and source distributions, into dist/
-	@$(BIN)/python scripts/build_wheels.py
+	@$(BIN)/python scripts/release/build_wheels.py
 
 licences: $(READY) $(TOOLS)/.ready ## Check the licences of what an installation brings
-	@$(BIN)/python -m scripts.supply_chain.licences $(TOOLS)/bin/pip-licenses
+	@$(BIN)/python -m scripts.release.licences $(TOOLS)/bin/pip-licenses
 
 sbom: $(READY) $(TOOLS)/.ready ## List what an installation is made of (CycloneDX), into dist/
-	@$(BIN)/python -m scripts.supply_chain.sbom $(TOOLS)/bin/cyclonedx-py
+	@$(BIN)/python -m scripts.release.sbom $(TOOLS)/bin/cyclonedx-py
 
 audit: $(READY) $(TOOLS)/.ready ## Look for known vulnerabilities in what an installation brings (asks PyPI)
-	@$(BIN)/python -m scripts.supply_chain.packages > $(TOOLS)/installed.txt
+	@$(BIN)/python -m scripts.release.packages > $(TOOLS)/installed.txt
 	@$(TOOLS)/bin/pip-audit --strict --disable-pip --no-deps --requirement $(TOOLS)/installed.txt
 
-$(TOOLS)/.ready: scripts/supply_chain/tools.txt | $(HATCHLING)
+$(TOOLS)/.ready: scripts/release/tools.txt | $(HATCHLING)
 	@test -x $(TOOLS)/bin/python || $(BIN)/python -m venv $(TOOLS)
 	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@

@@ -8,7 +8,7 @@
 # as data, also those of a part that its limit ends. The parts are in an order in which each one shows whether the next makes
 # sense. docs/gpu.md says what to compare the figures with.
 #
-# Before, where there is a network: python scripts/service_wheels.py wheels --python 3.12    (the Python of this machine)
+# Before, where there is a network: python scripts/release/service_wheels.py wheels --python 3.12    (the Python of this machine)
 # Without these wheels, or packages that are installed, the last part fails.
 set -u
 cd "$(dirname "$0")/.."

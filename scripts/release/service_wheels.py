@@ -1,6 +1,6 @@
 """Collects the wheels of the packages that services need besides torch and transformers.
 
-    python scripts/service_wheels.py wheels --python 3.12
+    python scripts/release/service_wheels.py wheels --python 3.12
 
 For a machine without a network that has torch and transformers, but not the packages of the services. Versions are
 those of constraints.txt. On that machine no pip is needed: a wheel is an archive, and the directory that all are
@@ -18,7 +18,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 THERE = {"huggingface-hub", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
 """Requirements that are left out: transformers requires them."""
 ALONE = {"gguf"}

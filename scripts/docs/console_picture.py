@@ -1,6 +1,6 @@
 """Takes the picture of the console for docs/monitoring.md.
 
-    python scripts/console_picture.py http://localhost:8000
+    python scripts/docs/console_picture.py http://localhost:8000
 
 Needs a gateway whose verifier has drafters attached, Playwright, and Debian's chromium.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
-IMAGE = Path(__file__).resolve().parent.parent / "docs" / "images" / "console.png"
+IMAGE = Path(__file__).resolve().parents[2] / "docs" / "images" / "console.png"
 PROMPT = """class Point:
     def get_x(self):
         return self.x

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from draftwire_core.runtime.process.packages import NEEDED
-from scripts.service_wheels import wanted
+from scripts.release.service_wheels import wanted
 from tests.harness.imports_without import problem_without
 
 MODULES = """

@@ -1,6 +1,6 @@
 """Builds what a release publishes: the SDK's wheel, one of the services a platform, and both source distributions.
 
-    python scripts/build_wheels.py [--platform x86_64] [--platform aarch64] [--out dist]
+    python scripts/release/build_wheels.py [--platform x86_64] [--platform aarch64] [--out dist]
 
 The wheels of the services have the compiled part of the engine, and run on any Linux since 2014. The SDK's runs
 anywhere.
@@ -23,7 +23,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SDK, SERVICES = ROOT / "sdk", ROOT / "services"
 """The folders of the distributions' project files."""
 NAMES = {

@@ -1,13 +1,13 @@
 """The catalogue of modules, a page of the site made from their docstrings: a section per package, a line per module.
 
-`python -m scripts.module_catalogue` prints it.
+`python -m scripts.docs.module_catalogue` prints it.
 """
 
 import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = (
     "sdk/draftwire",

@@ -1,6 +1,6 @@
 """Checks the licences of all packages that an installation of draftwire contains.
 
-    python -m scripts.supply_chain.licences PIP_LICENSES
+    python -m scripts.release.licences PIP_LICENSES
 
 PIP_LICENSES is the program pip-licenses, which lies in an environment of its own: `make licences` sets it up.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from scripts.supply_chain.packages import brought, vendored
+from scripts.release.packages import brought, vendored
 
 ALLOWED = (
     "0BSD",

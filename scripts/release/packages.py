@@ -1,6 +1,6 @@
 """The packages that an installation of draftwire contains, without those for its development.
 
-    python -m scripts.supply_chain.packages
+    python -m scripts.release.packages
 
 prints them as requirements of their versions, as far as they are installed here.
 """

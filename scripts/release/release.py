@@ -1,7 +1,7 @@
 """Makes a release of this checkout: checks that it can be one, builds it, tries what was built, and tags the commit.
 
-    python scripts/release.py 0.1.0 [--dry-run] [--skip-tests]
-    python scripts/release.py 0.1.0 --notes     prints the version's section of CHANGELOG.md
+    python scripts/release/release.py 0.1.0 [--dry-run] [--skip-tests]
+    python scripts/release/release.py 0.1.0 --notes     prints the version's section of CHANGELOG.md
 
 It checks first, and reports all that is wrong at once: nothing uncommitted, the version's section in CHANGELOG.md with
 an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag
@@ -23,10 +23,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.try_installation import TrialError, try_installation  # noqa: E402
+from scripts.release.try_installation import TrialError, try_installation  # noqa: E402
 
 VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
 _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
@@ -113,7 +113,7 @@ def notes(version: str, root: Path = ROOT) -> str:
 
 def build(version: str, out: Path, root: Path = ROOT) -> list[Path]:
     """Builds the wheels and source distributions of a version; returns their paths. Raises ReleaseError."""
-    command = [sys.executable, str(root / "scripts/build_wheels.py"), "--out", str(out)]
+    command = [sys.executable, str(root / "scripts/release/build_wheels.py"), "--out", str(out)]
     done = subprocess.run(command, env=os.environ | {VARIABLE: version}, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ReleaseError("the wheels could not be built")

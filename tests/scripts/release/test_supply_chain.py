@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from scripts.supply_chain.licences import found_by, licences, refused
-from scripts.supply_chain.packages import brought, pinned, vendored
-from scripts.supply_chain.sbom import component, only
+from scripts.release.licences import found_by, licences, refused
+from scripts.release.packages import brought, pinned, vendored
+from scripts.release.sbom import component, only
 from tests.harness.checkout import ROOT
 from verifier_service import service  # noqa: F401 -- for what it imports
 

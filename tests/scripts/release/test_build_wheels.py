@@ -17,8 +17,8 @@ from draftwire.version import __version__
 from draftwire_core.engine import InProcessGenerator, SamplingParams
 from draftwire_core.engine.kernels.library import available_kernels
 from scripts import build_wheels as script
-from scripts import release
-from scripts.try_installation import OPTIONS, PROMPT, try_installation
+from scripts.release import release
+from scripts.release.try_installation import OPTIONS, PROMPT, try_installation
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import LONG_PATIENCE
 from tests.harness.wheels import SDK_NEEDS, Built, Installation, build_wheels

@@ -1,6 +1,6 @@
 """Writes the list of what an installation of draftwire is made of (SBOM), in CycloneDX's format.
 
-    python -m scripts.supply_chain.sbom CYCLONEDX_PY [--out dist]
+    python -m scripts.release.sbom CYCLONEDX_PY [--out dist]
 
 CYCLONEDX_PY is the program cyclonedx-py, which lies in an environment of its own: `make sbom` sets it up. Listed are
 the packages that are installed here, without those for draftwire's development, and the libraries of the page.
@@ -20,7 +20,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from draftwire.version import __version__
-from scripts.supply_chain.packages import ROOT, brought, vendored
+from scripts.release.packages import ROOT, brought, vendored
 
 
 def sbom(program: Path) -> dict[str, Any]:

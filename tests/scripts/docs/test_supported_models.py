@@ -2,8 +2,8 @@
 
 import pytest
 
-from scripts import supported_models
-from scripts.supported_models import FAMILIES, PAGE, differences, listed, page_with, part_of, sampled
+from scripts.docs import supported_models
+from scripts.docs.supported_models import FAMILIES, PAGE, differences, listed, page_with, part_of, sampled
 from tests.harness.models.model_trial import (
     FUSED,
     NOT_TINY,

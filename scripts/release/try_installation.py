@@ -1,6 +1,6 @@
 """Tries installed distributions: starts their verifier, drafter and gateway, and generates a text through each.
 
-    python scripts/try_installation.py --services ENVIRONMENT/bin --sdk ENVIRONMENT/bin --models models
+    python scripts/release/try_installation.py --services ENVIRONMENT/bin --sdk ENVIRONMENT/bin --models models
 
 The SDK may be in an environment of its own, without torch. Nothing of this checkout is used but the models. The text
 with a drafter has to be the same as without one, by the SDK's synchronous and asyncio clients and through the gateway.

@@ -1,0 +1,1 @@
+"""The making of the documents: the site, its catalogue of modules, the list of supported models, the picture."""

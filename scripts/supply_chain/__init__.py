@@ -1,1 +1,0 @@
-"""Checks of what draftwire is made of: its packages, their licences, and a list of them (SBOM)."""
