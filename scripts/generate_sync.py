@@ -30,12 +30,12 @@ PHRASES = {
         "The asyncio client.": "The synchronous client.",
         "To be used on one event loop.": "Safe to use from several threads.",
         "        The call itself needs no ``await``, but a running event loop.\n": "",
-        "await beside_loop(partial(Request.of, **options), prompt, MANY_IDS)": "Request.of(prompt, **options)",
-        "await beside_loop(partial(Request.of_chat, **options), messages)": "Request.of_chat(messages, **options)",
-        'await beside_loop(partial(tokenize_request, text, options), options.get("messages"))': (
+        "await off_loop(partial(Request.of, **options), prompt, MANY_IDS)": "Request.of(prompt, **options)",
+        "await off_loop(partial(Request.of_chat, **options), messages)": "Request.of_chat(messages, **options)",
+        'await off_loop(partial(tokenize_request, text, options), options.get("messages"))': (
             'tokenize_request(text, options, options.get("messages"))'
         ),
-        "from draftwire._messages.beside_loop import MANY_IDS, beside_loop\n": "",
+        "from draftwire._messages.off_loop import MANY_IDS, off_loop\n": "",
         "from functools import partial\n": "",
     },
     "sdk/draftwire/_async/drafters.py": {

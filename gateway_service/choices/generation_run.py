@@ -20,7 +20,7 @@ from draftwire import (
     PromptReport,
 )
 from draftwire._async.client import stream_request
-from draftwire._messages.beside_loop import MANY_IDS, beside_loop
+from draftwire._messages.off_loop import MANY_IDS, off_loop
 from draftwire._messages.requests import Request
 from gateway_service.http.errors import from_draftwire
 from gateway_service.http.field_names import FIELD_NAMES, FieldNames
@@ -46,10 +46,10 @@ class Order:
     async def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
         if self.prompt is not None:
-            request = await beside_loop(partial(Request.of, **self.options), self.prompt, MANY_IDS)
+            request = await off_loop(partial(Request.of, **self.options), self.prompt, MANY_IDS)
         else:
             make = partial(Request.of_chat, tools=self.tools, **self.template, **self.options)
-            request = await beside_loop(make, self.messages)
+            request = await off_loop(make, self.messages)
         return stream_request(client, request)
 
 

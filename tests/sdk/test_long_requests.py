@@ -1,7 +1,7 @@
 """Long conversations and prompts are encoded beside the event loop of the asyncio client."""
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,14 +24,22 @@ class Turn(dict[str, str]):
         return super().get(*key)
 
 
-class Ids(list[int]):
+class Ids(Sequence[int]):
     """Token ids that record the threads that read them."""
 
-    threads: set[int]
+    def __init__(self, count: int) -> None:
+        self.threads: set[int] = set()
+        self._count = count
 
-    def __iter__(self) -> Any:
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
         self.threads.add(threading.get_ident())
-        return super().__iter__()
+        return iter([1] * self._count)
 
 
 def turns(count: int, threads: set[int]) -> list[Turn]:
@@ -62,8 +70,7 @@ async def test_a_long_conversation(client: AsyncClient, given: Callable[[Iterabl
 
 
 async def test_many_token_ids(client: AsyncClient) -> None:
-    ids = Ids([1] * 100_000)
-    ids.threads = set()
+    ids = Ids(100_000)
     await client.generate(ids, max_tokens=1)
     assert ids.threads and threading.get_ident() not in ids.threads
 

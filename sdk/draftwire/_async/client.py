@@ -18,10 +18,10 @@ from draftwire._calls.async_transport import AsyncStream, AsyncTransport
 from draftwire._calls.batch import Batch
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
-from draftwire._messages.beside_loop import MANY_IDS, beside_loop
 from draftwire._messages.conversation import ChatOptions, Messages, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
+from draftwire._messages.off_loop import MANY_IDS, off_loop
 from draftwire._messages.option_types import whole
 from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
@@ -122,7 +122,7 @@ class AsyncClient:
             TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
-        return await self._generations.choices(await beside_loop(partial(Request.of, **options), prompt, MANY_IDS), n)
+        return await self._generations.choices(await off_loop(partial(Request.of, **options), prompt, MANY_IDS), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continues a prompt and iterates over its chunks as they are committed.
@@ -153,7 +153,7 @@ class AsyncClient:
         Raises:
             DraftwireError: as ``generate``.
         """
-        return await self._generations.choices(await beside_loop(partial(Request.of_chat, **options), messages), n)
+        return await self._generations.choices(await off_loop(partial(Request.of_chat, **options), messages), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> AsyncGenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
@@ -227,7 +227,7 @@ class AsyncClient:
 
     async def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        request = await beside_loop(partial(tokenize_request, text, options), options.get("messages"))
+        request = await off_loop(partial(tokenize_request, text, options), options.get("messages"))
         return read_tokenization(await self._transport.call(TOKENIZE, request, options.get("timeout")))
 
     async def detokenize(

@@ -1,4 +1,4 @@
-"""Encoding beside the event loop of what takes long: conversations of many messages, prompts of many token ids."""
+"""Encoding off the event loop of what takes long: conversations of many messages, prompts of many token ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANY_MESSAGES = 256
 MadeT = TypeVar("MadeT")
 
 
-async def beside_loop(make: Callable[[Any], MadeT], values: Any, many: int = _MANY_MESSAGES) -> MadeT:
+async def off_loop(make: Callable[[Any], MadeT], values: Any, many: int = _MANY_MESSAGES) -> MadeT:
     """Returns what ``make`` makes of values, messages or token ids; a thread calls it if they are many.
 
     Args:
