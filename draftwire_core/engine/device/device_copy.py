@@ -22,11 +22,6 @@ def to_device(host: Tensor, device: torch.device | str) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True)
 
 
-def copy_into(target: Tensor, host: Tensor) -> None:
-    """Copies a tensor of the host into one of a device, of the same shape and dtype."""
-    target.copy_(host.pin_memory() if target.device.type == "cuda" else host, non_blocking=True)
-
-
 def to_device_together(hosts: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
     """Copies tensors of the host to a device by one copy, whose number costs more than its size."""
     if torch.device(device).type != "cuda":

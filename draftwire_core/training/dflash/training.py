@@ -86,6 +86,7 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
         CheckpointMismatch, and ValueError for options that do not fit the target.
         """
         super().__init__(base, windows, directory, training, saved_as)
+        self._save_network = save_dflash
         if network is None:
             vocab_size = int(base.get_output_embeddings().out_features)
             options = InitialOptions(training.block, training.layers, training.mask_token)
@@ -96,18 +97,6 @@ class DflashTrainer(NetworkTrainer[DflashConfig]):
         self._blocks = AnchoredBlocks(self.network.config, self.network.model)
         decoder = self.network.model.get_decoder()
         self._resume(nn.ModuleList([decoder.layers, decoder.norm, self.network.mapping]))
-
-    def write(self, directory: Path) -> None:
-        """Writes the drafter as it is to a directory."""
-        network = self.network
-        save_dflash(
-            directory,
-            network.config,
-            (network.model, network.mapping),
-            network.target_ids,
-            target=str(self._base.config.name_or_path),
-            dtype=self._saved_as,
-        )
 
     def accuracy(self, windows: Windows) -> list[float]:
         """Returns the share of the target's own best tokens that blocks guess at each place, on held-out windows, given

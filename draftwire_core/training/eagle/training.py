@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -55,6 +56,7 @@ class EagleTrainer(NetworkTrainer[EagleConfig]):
         trained.
         """
         super().__init__(base, windows, directory, training, saved_as)
+        self._save_network = partial(save_eagle, steps=training.ahead)
         self._ahead = training.ahead
         if network is None:
             target_ids = most_frequent(windows, training.draft_vocab, len(base.get_output_embeddings().weight))
@@ -64,19 +66,6 @@ class EagleTrainer(NetworkTrainer[EagleConfig]):
         feed_back = model.get_decoder().norm if self.network.config.norm_output else nn.Identity()
         self._unrolled = Unrolled(model, feed_back)
         self._resume(nn.ModuleList([model, self.network.mapping]))
-
-    def write(self, directory: Path) -> None:
-        """Writes the drafter as it is to a directory."""
-        network = self.network
-        save_eagle(
-            directory,
-            network.config,
-            (network.model, network.mapping),
-            network.target_ids,
-            target=str(self._base.config.name_or_path),
-            steps=self._ahead,
-            dtype=self._saved_as,
-        )
 
     def accuracy(self, windows: Windows) -> list[float]:
         """Returns the share of the target's own best tokens that each drafting step guesses, on held-out windows, given

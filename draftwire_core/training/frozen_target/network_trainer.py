@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Generic
 
 import torch
@@ -17,6 +19,14 @@ class NetworkTrainer(FrozenTargetTrainer, Generic[ConfigT]):
     """The common part of trainings of EAGLE-3 and DFlash drafters."""
 
     network: DraftNetwork[ConfigT]
+    _save_network: Callable[..., None]
+    """Writes a checkpoint of the network's kind, as `save_dflash` does."""
+
+    def write(self, directory: Path) -> None:
+        """Writes the drafter as it is to a directory."""
+        network, target = self.network, str(self._base.config.name_or_path)
+        weights = network.model, network.mapping
+        self._save_network(directory, network.config, weights, network.target_ids, target=target, dtype=self._saved_as)
 
     def _take(self, network: DraftNetwork[ConfigT], *, train_head: bool) -> None:
         """Takes the network to be trained, complete with the target's weights. train_head: whether its output head is
