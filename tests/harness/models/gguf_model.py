@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
 _ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA}
 _ARCHITECTURES |= {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
+_ARCHITECTURES |= {"gemma3_text": gguf.MODEL_ARCH.GEMMA3}
 Weights = Mapping[str, torch.Tensor]
 QUANTISERS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 """Types that `quantise` writes."""
@@ -53,6 +54,8 @@ def write_gguf(
             values = permuted(values, config.num_attention_heads)
         if arch == gguf.MODEL_ARCH.LLAMA and ".k_proj." in parameter:
             values = permuted(values, config.num_key_value_heads)
+        if arch == gguf.MODEL_ARCH.GEMMA3 and parameter.endswith("norm.weight"):
+            values = values + 1
         asked = type_name if isinstance(type_name, str) else type_name(parameter)
         kind = GGMLQuantizationType[asked] if values.ndim > 1 else GGMLQuantizationType.F32
         writer.add_tensor(name, quantise(values, kind.name), raw_dtype=kind)
@@ -107,6 +110,9 @@ def _add_dimensions(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
         writer.add_vocab_size(config.vocab_size)
         writer.add_rope_dimension_count(head)
     rope = config.rope_parameters
+    if config.model_type == "gemma3_text":
+        writer.add_sliding_window(config.sliding_window)
+        rope = rope["full_attention"]
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))

@@ -37,6 +37,12 @@ class GgufArchitecture:
     """Whether the projections to queries, keys and values have biases, and that of the attention's output has none."""
     head_norms: bool = False
     """Whether queries and keys are normalised by head."""
+    norms_of_parts: bool = False
+    """Whether the results of attention and MLP are normalised, too."""
+    norms_plus_one: bool = False
+    """Whether llama.cpp's converter adds 1 to the weights of norms."""
+    sliding_pattern: int = 0
+    """The last of each so many layers attends to all tokens, the others to a window; 0 if all attend to all."""
 
 
 _ARCHITECTURES = {
@@ -45,6 +51,15 @@ _ARCHITECTURES = {
         GgufArchitecture("llama", "llama", "LlamaForCausalLM", permuted=True),  # also Mistral's models
         GgufArchitecture("qwen2", "qwen2", "Qwen2ForCausalLM", always_biased=True),
         GgufArchitecture("qwen3", "qwen3", "Qwen3ForCausalLM", head_norms=True),
+        GgufArchitecture(
+            "gemma3",
+            "gemma3_text",
+            "Gemma3ForCausalLM",
+            head_norms=True,
+            norms_of_parts=True,
+            norms_plus_one=True,
+            sliding_pattern=6,
+        ),
     )
 }
 
@@ -139,6 +154,9 @@ class GgufDimensions:
                 yield f"{name}.bias", (outputs,)
         yield "input_layernorm.weight", (self.hidden,)
         yield "post_attention_layernorm.weight", (self.hidden,)
+        if self.architecture.norms_of_parts:
+            yield "pre_feedforward_layernorm.weight", (self.hidden,)
+            yield "post_feedforward_layernorm.weight", (self.hidden,)
         if self.architecture.head_norms:
             yield "self_attn.q_norm.weight", (self.head,)
             yield "self_attn.k_norm.weight", (self.head,)

@@ -16,8 +16,10 @@ from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
 
 _TOKENIZER = "tokenizer.ggml"
-_ENDS = frozenset(["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"])
+_ENDS = frozenset(["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>"])
 """Special tokens that end a text even if no key says so, as in llama.cpp: those of the supported architectures."""
+_LAYERS_OF_27B = 62
+"""Layers of Gemma 3's largest model."""
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Scaling of the rotary embedding in the models since Llama 3.1, but for the factor."""
 _BASE = 10000.0
@@ -60,6 +62,8 @@ def read_config(
         values["attention_bias"] = dimensions.attention_bias
     if name == "llama":
         values["mlp_bias"] = dimensions.mlp_bias
+    if dimensions.architecture.sliding_pattern:
+        values |= _sliding(metadata, dimensions, values["rope_parameters"])
     try:
         config = AutoConfig.for_model(dimensions.architecture.model_type, **values)
     except Exception as error:  # the library checks values with errors of several kinds
@@ -67,6 +71,27 @@ def read_config(
     if rope_factors is not None:
         _check_factors(config, metadata, rope_factors)
     return config
+
+
+def _sliding(metadata: GgufMetadata, dimensions: GgufDimensions, rope: dict[str, Any]) -> dict[str, Any]:
+    """What only models have of which some layers attend to a window. rope: of the other layers."""
+    name, pattern = dimensions.architecture.name, dimensions.architecture.sliding_pattern
+    # As in llama.cpp: 27B is the only size whose queries are scaled by another number than the length of a head.
+    scalar = dimensions.hidden // dimensions.heads if dimensions.layers == _LAYERS_OF_27B else dimensions.head
+    base = metadata.number(f"{name}.rope.freq_base_swa", _BASE)
+    if base <= 0:
+        raise metadata.refusal(f"{name}.rope.freq_base_swa", f"is {base}; must be positive")
+    return {
+        "sliding_window": metadata.size(f"{name}.attention.sliding_window"),
+        "layer_types": [
+            "sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(dimensions.layers)
+        ],
+        "query_pre_attn_scalar": scalar,
+        "rope_parameters": {
+            "full_attention": rope,
+            "sliding_attention": {"rope_type": "default", "rope_theta": base},
+        },
+    }
 
 
 def _rope(metadata: GgufMetadata, name: str, rope_factors: GgufTensor | None) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class GgufFile:
             known.add(name)
             permuted = dimensions.architecture.permuted and any(part in parameter for part in PERMUTED)
             heads = entry.shape[0] // dimensions.head if permuted else 0
-            found[parameter] = self._tensor(entry, heads)
+            plus_one = dimensions.architecture.norms_plus_one and parameter.endswith("norm.weight")
+            found[parameter] = self._tensor(entry, heads, added=float(plus_one))
         # A tensor that nobody uses would mean that the file is of a model of another kind.
         unknown = next((name for name in header.tensors if name not in known), None)
         if unknown is not None:
@@ -133,6 +134,6 @@ class GgufFile:
             raise self._header.metadata.tensor_refusal(name, f"has type {entry.type}; vectors are not quantised")
         return entry
 
-    def _tensor(self, entry: GgufEntry, permuted_heads: int = 0) -> GgufTensor:
+    def _tensor(self, entry: GgufEntry, permuted_heads: int = 0, *, added: float = 0.0) -> GgufTensor:
         blocks = self._data[entry.start : entry.start + entry.size].view(*entry.shape[:-1], entry.row_bytes)
-        return GgufTensor(entry.type, entry.shape, blocks, permuted_heads)
+        return GgufTensor(entry.type, entry.shape, blocks, permuted_heads, added)

@@ -52,7 +52,14 @@ _CODES: Mapping[int, str] = {
 """Formats of numbers, as in the module `struct`, by type."""
 PLAIN_TYPES = ("F32", "F16", "BF16")
 """Types of tensors that hold plain numbers."""
-SUPPORTED_TYPES = (*PLAIN_TYPES, "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+STORED_TYPES = ("Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+"""Types of tensors in blocks that are computed with as they are."""
+CONVERTED_TYPES = (
+    *("Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"),
+    *("IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "NVFP4"),
+)
+"""Types of tensors in blocks that become another type as they are read."""
+SUPPORTED_TYPES = (*PLAIN_TYPES, *STORED_TYPES, *CONVERTED_TYPES)
 """Types of tensors that are read."""
 
 
@@ -108,11 +115,15 @@ class GgufHeader:
     def strings(self, key: str) -> list[str]:
         """An array of strings. Raises ModelLoadError if it is missing, another type, or not UTF-8."""
         array = self.metadata.array(key, strings=True)
-        self._at = array.start
+        read, data, at, found = struct.Struct("<Q").unpack_from, self._data, array.start, []
         try:
-            return [self._bytes(f"metadata {key}", self._end).decode() for _ in range(array.count)]
+            for _ in range(array.count):  # the lengths were checked; there are hundreds of thousands
+                end = at + 8 + read(data, at)[0]
+                found.append(data[at + 8 : end].decode())
+                at = end
         except UnicodeDecodeError as error:
             raise self.metadata.refusal(key, "is not UTF-8") from error
+        return found
 
     def numbers(self, key: str) -> list[int | float]:
         """An array of numbers. Raises ModelLoadError if it is missing or another type."""

@@ -28,6 +28,9 @@ class GgufTensor:
     permuted_heads: int = 0
     """Number of the attention heads whose rows are in llama.cpp's order; 0 if the rows are in transformers' order."""
 
+    added: float = 0.0
+    """The number that llama.cpp's converter added to the values, which `dequantised` takes away."""
+
     @property
     def raw(self) -> torch.Tensor:
         """The blocks in transformers' order: uint8, [outputs, bytes per row], or [bytes].
@@ -51,7 +54,7 @@ class GgufTensor:
         """The values: a new float32 tensor of `shape`."""
         plain = self.plain
         if plain is not None:
-            return plain.to(torch.float32, copy=True)
+            return plain.to(torch.float32, copy=True).sub_(self.added)
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
             values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
         return torch.from_numpy(values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gguf.constants import TokenType
@@ -15,6 +14,7 @@ from transformers.integrations.gguf import convert_gguf_tokenizer
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
+from draftwire_core.engine.checkpoint.gguf.gguf_splitting import SPLITTINGS
 
 _MODEL, _PRE = "tokenizer.ggml.model", "tokenizer.ggml.pre"
 _TOKENS, _TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
@@ -27,52 +27,6 @@ _SPACE = "\u2581"
 """The character that SentencePiece writes for a space."""
 _LONGEST_PIECE = 256
 """Most bytes of a token whose merges have to be found: the time for it grows with the square."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Splitting:
-    """How a byte-level tokenizer splits a text before it merges."""
-
-    pattern: str | None = None
-    """Regular expression of a part; None for GPT-2's."""
-    normalizer: str | None = None
-    ignore_merges: bool = False
-    """Whether a part that is a token is taken whole."""
-    affixes: str | None = None
-    """The mark of parts of words. An empty text means the same as None, but gives another fingerprint."""
-    add_bos: bool = False
-    """Whether a text begins with the token `bos` if the file does not say."""
-
-
-_LLAMA3 = _Splitting(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+",
-    ignore_merges=True,
-    add_bos=True,
-)
-_QWEN2 = _Splitting(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+",
-    normalizer="NFC",
-    affixes="",
-)
-_TEKKEN = _Splitting(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    ignore_merges=True,
-    add_bos=True,
-)
-_SPLITTINGS = {
-    "gpt-2": _Splitting(),
-    "llama-bpe": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama3": _LLAMA3,
-    "qwen2": _QWEN2,
-    "tekken": _TEKKEN,
-}
-"""Splittings by their names in files. llama.cpp knows more, and takes its own default for a name that it does not know;
-another splitting than the model was trained with would give other ids, and nothing would show it."""
 
 
 def read_tokenizer(header: GgufHeader) -> PreTrainedTokenizerBase:
@@ -122,11 +76,9 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
     """Byte pairs, as in the models since GPT-2."""
     metadata = header.metadata
     pre = metadata.text(_PRE)
-    splitting = _SPLITTINGS.get(pre)
+    splitting = SPLITTINGS.get(pre)
     if splitting is None:
-        why = (
-            f"splitting {pre[:64]!r} is not supported; supported are {', '.join(_SPLITTINGS)}, or a file with {_WHOLE}"
-        )
+        why = f"splitting {pre[:64]!r} is not supported; supported are {', '.join(SPLITTINGS)}, or a file with {_WHOLE}"
         raise metadata.refusal(_PRE, why)
     used = [token for token, kind in enumerate(types) if kind != TokenType.UNUSED]  # others fill up the embedding
     added = [token for token in used if types[token] in (TokenType.CONTROL, TokenType.USER_DEFINED)]
@@ -138,9 +90,6 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
     merges = [merge.split(" ") for merge in header.strings(_MERGES)]
     if not all(len(merge) == 2 for merge in merges):
         raise metadata.refusal(_MERGES, "has a merge that is not of two tokens")
-    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    split = {"type": "Split", "behavior": "Isolated", "invert": False, "pattern": {"Regex": splitting.pattern}}
-    pre_tokenizers = [split, by_bytes | {"use_regex": False}]
     parts: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
@@ -158,9 +107,7 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
             for token in added
         ],
         "normalizer": {"type": splitting.normalizer} if splitting.normalizer else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers}
-        if splitting.pattern
-        else by_bytes | {"use_regex": True},
+        "pre_tokenizer": splitting.pre_tokenizer(),
         "post_processor": _template(metadata, tokens, add_bos=splitting.add_bos),
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {
@@ -182,8 +129,7 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
 def _sentence_piece(header: GgufHeader, tokens: list[str], types: Sequence[int | float]) -> Tokenizer:
     """SentencePiece's byte pairs, as in Llama 2 and Mistral's first models."""
     metadata = header.metadata
-    if not metadata.flag("tokenizer.ggml.add_space_prefix", True):
-        raise metadata.refusal("tokenizer.ggml.add_space_prefix", "is false: not supported")
+    space_first = metadata.flag("tokenizer.ggml.add_space_prefix", True)
     scores = header.numbers(_SCORES)
     if len(scores) != len(tokens):
         raise metadata.refusal(_SCORES, f"has {len(scores)} scores for {len(tokens)} tokens")
@@ -192,16 +138,14 @@ def _sentence_piece(header: GgufHeader, tokens: list[str], types: Sequence[int |
     if max(map(len, tokens), default=0) > _LONGEST_PIECE:
         raise metadata.refusal(_TOKENS, f"has a token of more than {_LONGEST_PIECE} characters")
     given = {"tokenizer_type": "llama", "tokens": tokens, "scores": scores, "token_type": list(types)}
-    backend, _ = convert_gguf_tokenizer("llama", given)
+    # Gemma's scores are not in the order of its merges, which transformers knows.
+    architecture = metadata.text("general.architecture")
+    backend, _ = convert_gguf_tokenizer(architecture if architecture.startswith("gemma") else "llama", given)
     parts = json.loads(backend.to_str())
     # transformers would put the space that begins a text only where the text does not begin with one.
-    parts["normalizer"] = {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "Prepend", "prepend": _SPACE},
-            {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
-        ],
-    }
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    prefixed = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": _SPACE}, spaces]}
+    parts["normalizer"] = prefixed if space_first else spaces
     parts["pre_tokenizer"] = None
     parts["post_processor"] = _template(metadata, tokens, add_bos=True)
     return Tokenizer.from_str(json.dumps(parts))

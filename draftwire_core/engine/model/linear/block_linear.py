@@ -86,12 +86,15 @@ def maker(
 class StoredEmbedding(nn.Module):
     """An embedding whose rows are converted when they are looked up."""
 
-    def __init__(self, weight: BlockWeight | HalfWeight):
+    def __init__(self, weight: BlockWeight | HalfWeight, scale: float | None = None):
+        """scale: what the rows are multiplied by, rounded to bfloat16, as in Gemma's models"""
         super().__init__()
+        self.scale = None if scale is None else torch.tensor(scale).bfloat16().item()
         self.stored = weight
         self.num_embeddings, self.embedding_dim = weight.outputs, weight.inputs
         self.register_buffer("weight", weight.raw)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
         """token_ids [...] -> bfloat16 [..., embedding_dim]"""
-        return self.stored.rows(token_ids.flatten()).view(*token_ids.shape, self.embedding_dim)
+        rows = self.stored.rows(token_ids.flatten()).view(*token_ids.shape, self.embedding_dim)
+        return rows if self.scale is None else rows * self.scale

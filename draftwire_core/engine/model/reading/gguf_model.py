@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from math import prod
+
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_repacking import REPACKINGS, repacked
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
 from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 from draftwire_core.engine.model.file_pages import let_go
@@ -16,6 +22,10 @@ from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 
+log = logging.getLogger(__name__)
+
+_VALUES_AT_ONCE = 1 << 20
+"""Values that are converted at once, which bounds the memory for them as float32 numbers."""
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -23,7 +33,9 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
     """Makes the model of a file on the CPU.
 
     Weights in blocks and in float16 stay views of the mapped file: linear layers are `StoredLinear`, and the embedding
-    is a `StoredEmbedding`. Other weights are converted to `dtype`.
+    is a `StoredEmbedding`. Blocks without a product of their own become blocks of another type with the same values, or
+    float16 if no type has these values; one warning names these types and what they cost. Other weights are converted
+    to `dtype`.
 
     config: the file's, with all layers or only the first ones. Raises ModelLoadError.
     """
@@ -35,9 +47,10 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
             weight = file.tensors[_EMBEDDING]  # the embedding takes its place
         if weight is not None:
             model.set_submodule(name, _loaded(module, weight, file.tensors.get(f"{name}.bias"), dtype))
-        elif hasattr(module, "inv_freq"):
+        elif any(buffer.endswith("inv_freq") for buffer, _ in module.named_buffers(recurse=False)):
             # Its frequencies are computed, not stored.
             model.set_submodule(name, type(module)(config=config))
+    _warn_of_conversions(file)
     missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     assert not missing, f"the file has no {missing[0]}, which its architecture has"
     return model
@@ -45,17 +58,56 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
 
 def _loaded(module: nn.Module, weight: GgufTensor, bias: GgufTensor | None, dtype: torch.dtype) -> nn.Module:
     """Gives a module its weights; returns it or its replacement."""
-    kind = _block_type(weight)
-    if isinstance(module, nn.Linear | nn.Embedding) and (kind is not None or weight.type == "F16"):
-        raw = _blocks(weight)
-        stored = HalfWeight(raw.view(torch.float16)) if kind is None else BlockWeight(kind, raw)
+    stored = stored_weight(weight) if isinstance(module, nn.Linear | nn.Embedding) else None
+    if stored is not None:
         if isinstance(module, nn.Embedding):
-            return StoredEmbedding(stored)
+            return StoredEmbedding(stored, getattr(module, "scalar_embed_scale", None))
         return StoredLinear(stored, None if bias is None else _plain(bias, dtype))
     module.weight = nn.Parameter(_plain(weight, dtype), requires_grad=False)
     if bias is not None:
         module.bias = nn.Parameter(_plain(bias, dtype), requires_grad=False)
     return module
+
+
+def stored_weight(weight: GgufTensor) -> BlockWeight | HalfWeight | None:
+    """The weight as it is computed with; None for one in float32 or bfloat16."""
+    kind = _block_type(weight.type)
+    if kind is not None:
+        return BlockWeight(kind, _blocks(weight))
+    if weight.type == "F16":
+        return HalfWeight(_blocks(weight).view(torch.float16))
+    if weight.plain is not None:
+        return None
+    repacking = REPACKINGS.get(weight.type)
+    if repacking is None:
+        return HalfWeight(_halves(weight))
+    form, inputs = FORMATS[repacking.into], weight.shape[1]
+    found = empty_in_huge_pages((weight.shape[0], inputs // form.inputs * form.size), torch.uint8)
+    for part, into in _in_parts(weight, found):
+        into.copy_(repacked(weight.type, part.raw))
+    return BlockWeight(repacking.into, found)
+
+
+def _halves(weight: GgufTensor) -> torch.Tensor:
+    """The values of a tensor in blocks, rounded to float16 [outputs, inputs]."""
+    found = empty_in_huge_pages(weight.shape, torch.float16)
+    most = torch.finfo(torch.float16).max
+    for part, into in _in_parts(weight, found):
+        into.copy_(part.dequantised().clamp_(-most, most))
+    return found
+
+
+def _in_parts(weight: GgufTensor, found: torch.Tensor) -> Iterator[tuple[GgufTensor, torch.Tensor]]:
+    """Parts of a tensor's rows with those of what it becomes, so that memory for the conversion is bounded.
+
+    The tensor is taken out of this process's memory at the end.
+    """
+    raw = weight.raw
+    at_once = max(1, _VALUES_AT_ONCE // weight.shape[1])
+    for part, into in zip(raw.split(at_once), found.split(at_once), strict=True):
+        stop_if_abandoned()
+        yield GgufTensor(weight.type, (len(part), weight.shape[1]), part), into
+    let_go(weight.mapped)
 
 
 def _blocks(weight: GgufTensor) -> torch.Tensor:
@@ -72,6 +124,8 @@ def _plain(weight: GgufTensor, dtype: torch.dtype) -> torch.Tensor:
     """The values of a tensor of plain numbers: a view of the mapped file where they have the type already."""
     values = weight.plain
     assert values is not None, "a tensor in blocks that belongs to no linear layer and no embedding"
+    if weight.added:
+        return weight.dequantised().to(dtype)
     if values.dtype == dtype:
         return values
     converted = empty_in_huge_pages(weight.shape, dtype).copy_(values)
@@ -79,5 +133,20 @@ def _plain(weight: GgufTensor, dtype: torch.dtype) -> torch.Tensor:
     return converted
 
 
-def _block_type(weight: GgufTensor) -> BlockType | None:
-    return next((kind for kind in FORMATS if kind == weight.type.lower()), None)
+def _block_type(type_name: str) -> BlockType | None:
+    return next((kind for kind in FORMATS if kind == type_name.lower()), None)
+
+
+def _warn_of_conversions(file: GgufFile) -> None:
+    """Logs which types of the file became float16, since their products read more bytes than the file has."""
+    sizes: dict[str, list[int]] = {}
+    for tensor in file.tensors.values():
+        if tensor.plain is None and _block_type(tensor.type) is None and tensor.type not in REPACKINGS:
+            size = sizes.setdefault(tensor.type, [0, 0])
+            size[0] += tensor.mapped.nbytes
+            size[1] += 2 * prod(tensor.shape)
+    for name, (before, after) in sizes.items():
+        log.warning(
+            "tensors converted to float16",
+            extra={"file": str(file.path), "type": name, "mib_in_file": before >> 20, "mib_in_memory": after >> 20},
+        )

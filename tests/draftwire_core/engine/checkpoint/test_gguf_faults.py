@@ -87,7 +87,7 @@ def entry(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
         (header(1, 0, entry("t" * 65, (32,), 0, 0)), "the name of a tensor: claims 65 bytes"),
         (header(1, 0, string("t") + struct.pack("<I", 2**31) + bytes(32)), "tensor t: claims 2147483648 dimensions"),
         (header(1, 0, entry("t", (32,), 77, 0)), "tensor t: has unknown type 77"),
-        (header(1, 0, entry("t", (256,), 11, 0)), "tensor t: has type Q3_K; supported are F32, F16, BF16, Q8_0, Q4_0"),
+        (header(1, 0, entry("t", (256,), 15, 0)), "tensor t: has type Q8_K; supported are F32, F16, BF16, Q8_0, Q4_0"),
         (header(1, 0, entry("t", (33, 2), 8, 0)), "tensor t: has rows of 33 values, which are no whole Q8_0 blocks"),
         (header(1, 0, entry("t", (0, 2), 8, 0)), r"tensor t: has the empty shape \[2, 0\]"),
         (header(1, 0, entry("t", (32,), 0, 8)), "tensor t: its offset is no multiple of the alignment, 32 bytes"),
@@ -176,7 +176,7 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("general.architecture", "mamba", "'mamba' is not supported; supported are llama, qwen2, qwen3"),
+        ("general.architecture", "mamba", "'mamba' is not supported; supported are llama, qwen2, qwen3, gemma3"),
         ("general.alignment", 48, "is 48; must be a power of two, at least 8"),
         ("general.alignment", 0, "is 0; must be a power of two, at least 8"),
         ("llama.block_count", 2**32 - 1, ""),

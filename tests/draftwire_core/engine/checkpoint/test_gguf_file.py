@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer as TokenizersTokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
     PretrainedConfig,
@@ -28,6 +31,14 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_header import CONVERTED_TYPES
+from draftwire_core.engine.checkpoint.gguf.gguf_splitting import SPLITTINGS
+from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.reading.gguf_model import stored_weight
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.models.gguf_model import QUANTISERS, quantise, write_checkpoint_as_gguf, write_gguf
 
@@ -54,6 +65,7 @@ def made(config: PretrainedConfig) -> torch.nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms, too, differ from each other
             parameter.add_(torch.randn_like(parameter) * 0.02)
+            parameter.copy_(parameter.bfloat16())  # so that nothing is lost where a file adds 1
     return model
 
 
@@ -79,6 +91,13 @@ CONFIGS = {
         },
     ),
     "qwen3": Qwen3Config(**SIZES, head_dim=32, rms_norm_eps=1e-6),
+    "gemma3": Gemma3TextConfig(
+        **SIZES | {"num_hidden_layers": 7, "bos_token_id": None},
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=24,
+        rms_norm_eps=1e-6,
+    ),
 }
 
 
@@ -221,6 +240,33 @@ def test_tokens_that_end_a_text(keys: dict[str, int], ends: object, tmp_path: Pa
     assert written(tmp_path, CONFIGS["llama"], change=change).config().eos_token_id == ends
 
 
+@pytest.mark.parametrize("type_name", CONVERTED_TYPES)
+def test_blocks_without_a_product_keep_their_values(type_name: str) -> None:
+    """Any bytes are blocks; those that cannot be repacked are rounded to float16."""
+    values, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]]
+    blocks = np.random.default_rng(1).integers(0, 256, (6, 4 * size), dtype=np.uint8)
+    tensor = GgufTensor(type_name, (6, 4 * values), torch.from_numpy(blocks))
+    stored = stored_weight(tensor)
+    expected = tensor.dequantised()
+    if isinstance(stored, BlockWeight):
+        with np.errstate(all="ignore"):
+            again = gguf.quants.dequantize(stored.raw.numpy(), gguf.GGMLQuantizationType[stored.kind.upper()])
+        found = torch.from_numpy(again)
+    else:
+        assert isinstance(stored, HalfWeight)
+        found, expected = stored.raw, expected.clamp(-65504, 65504).half()
+    assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
+def test_a_file_whose_blocks_are_converted(tmp_path: Path) -> None:
+    config = CONFIGS["llama"]
+    weights = made(config).state_dict()
+    types = dict(zip(weights, itertools.cycle(["Q4_1", "Q5_0", "Q5_1"]), strict=False))
+    path = write_gguf(tmp_path / "model.gguf", config, weights, types.__getitem__)
+    model = PackedModel.load(str(path), slots=64)
+    assert run_self_test(model).bit_exact
+
+
 def test_special_tokens_that_end_a_text_by_their_names(tmp_path: Path) -> None:
     def change(writer: gguf.GGUFWriter) -> None:
         writer.add_eos_token_id(7)
@@ -312,6 +358,36 @@ def test_tokens_that_begin_and_end_a_text_are_added(tmp_path: Path) -> None:
     after = Tokenizer(written_with(tmp_path / "model.gguf", directory, "gpt-2", change).tokenizer())
     assert after.encode("def f") == [0, *plain, 4096]
     assert after.encode("def f", add_special_tokens=False) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("smollm", ["def", "Ġx", "1", "2", "Ġ=", "Ġ", "3", "4", "5", "6", "Ċ"]),
+        ("llama-bpe", ["def", "Ġx", "12", "Ġ=", "Ġ", "345", "6", "Ċ"]),
+        ("qwen35", ["def", "Ġx", "1", "2", "Ġ=", "Ġ", "3", "4", "5", "6", "Ċ"]),
+        ("gpt-4o", ["def", "Ġx", "12", "Ġ=", "Ġ", "345", "6", "Ċ"]),
+        ("deepseek-v3", ["def", "Ġx", "12", "Ġ=", "Ġ", "345", "6", "Ċ"]),
+        ("falcon", ["def", "Ġx", "12", "Ġ", "=", "Ġ", "345", "6", "Ċ"]),
+    ],
+)
+def test_splittings(name: str, parts: list[str]) -> None:
+    assert split(name, "def x12 = 3456\n") == parts
+
+
+@pytest.mark.parametrize("name", SPLITTINGS)
+def test_a_splitting_loses_nothing(name: str) -> None:
+    text = "  Don't: naïve_CamelCase 1234.5 日本語 한국어 🙂\r\n\n\tx=[1, 2];  "
+    found = "".join(split(name, text))
+    assert ByteLevelDecoder().decode([found]) == text
+
+
+def split(name: str, text: str) -> list[str]:
+    """The parts of a text, in the alphabet of bytes."""
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    whole = {"version": "1.0", "added_tokens": [], "model": empty, "pre_tokenizer": SPLITTINGS[name].pre_tokenizer()}
+    pre_tokenizer = TokenizersTokenizer.from_str(json.dumps(whole)).pre_tokenizer
+    return [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
 
 
 def test_a_splitting_that_is_not_known_is_refused(tmp_path: Path) -> None:
