@@ -74,7 +74,7 @@ def read_config(
 
 
 def _sliding(metadata: GgufMetadata, dimensions: GgufDimensions, rope: dict[str, Any]) -> dict[str, Any]:
-    """What only models have of which some layers attend to a window. rope: of the other layers."""
+    """Fields of models some of whose layers have a sliding window. rope: of the other layers."""
     name, pattern = dimensions.architecture.name, dimensions.architecture.sliding_pattern
     # As in llama.cpp: 27B is the only size whose queries are scaled by another number than the length of a head.
     scalar = dimensions.hidden // dimensions.heads if dimensions.layers == _LAYERS_OF_27B else dimensions.head
