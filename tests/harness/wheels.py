@@ -38,7 +38,7 @@ def build_wheels(out: Path, platforms: Iterable[str] = ("x86_64", "aarch64")) ->
     The version is the installed one, so that the build leaves the checkout's as it is for tests beside it.
     """
     flags = [part for platform in platforms for part in ("--platform", platform)]
-    command = [sys.executable, str(ROOT / "scripts" / "build_wheels.py"), "--out", str(out), *flags]
+    command = [sys.executable, str(ROOT / "scripts" / "release" / "build_wheels.py"), "--out", str(out), *flags]
     settings = os.environ | {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE": __version__}
     done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

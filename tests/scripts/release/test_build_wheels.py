@@ -16,7 +16,7 @@ import pytest
 from draftwire.version import __version__
 from draftwire_core.engine import InProcessGenerator, SamplingParams
 from draftwire_core.engine.kernels.library import available_kernels
-from scripts import build_wheels as script
+from scripts.release import build_wheels as script
 from scripts.release import release
 from scripts.release.try_installation import OPTIONS, PROMPT, try_installation
 from tests.harness.checkout import MODELS, ROOT

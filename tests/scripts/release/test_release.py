@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import release as script
+from scripts.release import release as script
 from scripts.release.release import ReleaseError, notes, problems, release
 from tests.harness.checkout import ROOT
 from tests.harness.suite.skipped import needs

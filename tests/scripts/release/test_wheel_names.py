@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import build_wheels as script
+from scripts.release import build_wheels as script
 
 
 def test_a_wheel_with_a_generic_name_is_an_error(tmp_path: Path) -> None:
