@@ -90,7 +90,7 @@ def _untold(world: World) -> set[tuple[int, int]]:
         (sequence_id, opening.epoch)
         for drafter in world.verifier.pool.roster
         if isinstance(drafter, ServiceDrafter) and drafter._conversation is not None
-        for sequence_id, opening in drafter._conversation._open.items()
+        for sequence_id, opening in drafter._conversation._open._openings.items()
         if opening.held
     }
 
