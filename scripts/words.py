@@ -145,9 +145,9 @@ def _beginnings(file: str, text: str) -> Iterator[tuple[int, str]]:
         for node in ast.walk(ast.parse(text)) if _DOCSTRING.search(text) else ():
             body = getattr(node, "body", None)
             for each in body if isinstance(body, list) else ():
-                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
-                    if isinstance(each.value.value, str):
-                        yield each.lineno, each.value.value.lstrip()
+                value = each.value.value if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) else None
+                if isinstance(value, str):
+                    yield each.lineno, value.lstrip()
     elif file.endswith(".proto"):
         before = False
         for number, line in enumerate(text.splitlines(), 1):

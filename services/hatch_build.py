@@ -3,9 +3,9 @@
 The checkout itself compiles by it, too, when it is installed. Without a C compiler the packages work as well, slower on
 CPUs.
 
-DRAFTWIRE_WHEEL_PLATFORM, as manylinux_2_17_aarch64, names the platform that `$CC` compiles for, where it is not this
-machine's (scripts/release/build_wheels.py). The wheel then must have the compiled part, and the checkout's own stays as it
-is.
+DRAFTWIRE_WHEEL_PLATFORM, as manylinux_2_17_aarch64, names the platform that `$CC` compiles for, if it is not this
+machine's (scripts/release/build_wheels.py). The wheel then must have the compiled part, and the checkout's own stays
+as it is.
 """
 
 from __future__ import annotations
