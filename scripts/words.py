@@ -125,8 +125,8 @@ def findings(file: str, text: str) -> Iterator[Finding]:
             for found in pattern.finditer(left):
                 yield Finding(file, line + left.count("\n", 0, found.start()), found[0], word.instead)
     for line, part in _beginnings(file, text):
-        if found := _OPENING.match(part):
-            yield Finding(file, line, found[0], "begin with the thing documented")
+        if opening := _OPENING.match(part):
+            yield Finding(file, line, opening[0], "begin with the thing documented")
 
 
 def _texts(file: str, text: str) -> Iterator[tuple[int, str]]:
@@ -145,9 +145,9 @@ def _beginnings(file: str, text: str) -> Iterator[tuple[int, str]]:
         for node in ast.walk(ast.parse(text)) if _DOCSTRING.search(text) else ():
             body = getattr(node, "body", None)
             for each in body if isinstance(body, list) else ():
-                value = each.value.value if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) else None
-                if isinstance(value, str):
-                    yield each.lineno, value.lstrip()
+                value = each.value if isinstance(each, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield each.lineno, value.value.lstrip()
     elif file.endswith(".proto"):
         before = False
         for number, line in enumerate(text.splitlines(), 1):
