@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def _extra(call: ast.Call) -> Iterator[ast.keyword]:
                 yield ast.keyword(name, value)
 
 
-def _names(event: ast.expr, function: ast.AST, module: ast.Module, constants: dict[str, object]) -> Iterator[str]:
+def _names(event: ast.expr, function: ast.AST, module: ast.Module, constants: Mapping[str, object]) -> Iterator[str]:
     if isinstance(event, ast.Constant) and isinstance(event.value, str):
         yield event.value
     elif isinstance(event, ast.Name) and isinstance(constants.get(event.id), str):
