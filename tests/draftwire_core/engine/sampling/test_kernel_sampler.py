@@ -70,22 +70,30 @@ def test_equal_scores_under_noise() -> None:
     assert drawn_by_kernels(logits, params, [0, 0]) == expected(logits, params, [0, 0]) == [0, 0]
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.5, 6.0])
-@pytest.mark.parametrize("vocabulary", [5, 300, SLICE + 77])
-def test_filters(vocabulary: int, scale: float) -> None:
-    params = [
+FILTERS = {
+    "one filter a row": [
         SamplingParams(top_k=1, seed=1),
         SamplingParams(top_k=7, temperature=0.7, seed=2),
         SamplingParams(top_k=10_000, seed=3),
         SamplingParams(top_p=0.5, seed=4),
-        SamplingParams(top_p=0.97, temperature=1.7, seed=5),
-        SamplingParams(top_k=40, top_p=0.8, seed=6),
         SamplingParams(min_p=0.3, seed=7),
         SamplingParams(min_p=1.0, seed=8),
+    ],
+    "several, or none": [
+        SamplingParams(top_p=0.97, temperature=1.7, seed=5),
+        SamplingParams(top_k=40, top_p=0.8, seed=6),
         SamplingParams(top_k=20, top_p=0.9, min_p=0.05, seed=9),
         SamplingParams(top_p=0.9, temperature=0.0),
         SamplingParams(seed=10),
-    ]
+    ],
+}
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("scale", [0.0, 0.5, 6.0])
+@pytest.mark.parametrize("vocabulary", [5, 300, SLICE + 77])
+def test_filters(vocabulary: int, scale: float, filters: str) -> None:
+    params = FILTERS[filters]
     logits = scale * torch.randn(len(params), vocabulary, generator=torch.Generator().manual_seed(vocabulary))
     logits[:, 1] = logits[:, 0]  # tied
     logits[:, 3] = -torch.inf
