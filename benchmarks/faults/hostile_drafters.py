@@ -40,7 +40,8 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, p
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
-from draftwire_tools.turns import Batch, Request, Spread, total, turned, whole_rate
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, Request, total, turned, whole_rate
 from tests.harness.checkout import MODELS
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"

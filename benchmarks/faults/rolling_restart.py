@@ -25,7 +25,7 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
 from draftwire_tools.check.output import Output
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 

@@ -17,7 +17,7 @@ from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 _SOURCE = "draft"
 

@@ -14,7 +14,8 @@ from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions, GenerateOptions, Speculation
 from draftwire_tools import turns
-from draftwire_tools.turns import Batch, Spread, decode_rate, total
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, decode_rate, total
 
 PLAIN = Speculation(enabled=False)
 WARM_UP_TOKENS = 24

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from benchmarks.harness.machine import machine
 from benchmarks.harness.results import add_results_option, save
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

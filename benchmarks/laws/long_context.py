@@ -38,7 +38,8 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores, counts
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, Speculation
-from draftwire_tools.turns import Batch, Spread
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch
 from tests.harness.checkout import MODELS
 
 CONTEXT = 17 * 2048

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.peers.process import PeerBatch
-from draftwire_tools.turns import Spread, decode_rate, first_differing, whole_rate
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import decode_rate, first_differing, whole_rate
 
 
 @dataclass

@@ -34,7 +34,7 @@ from benchmarks.peers.catalogue import Method, Peer
 from benchmarks.peers.comparison import Contestant, figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"

@@ -21,7 +21,8 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, c
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Speculation
-from draftwire_tools.turns import Batch, Spread, quantile, turned, whole_rate
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, quantile, turned, whole_rate
 from tests.harness.checkout import MODELS
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"

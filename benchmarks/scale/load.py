@@ -29,7 +29,7 @@ from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from benchmarks.scale.load_plot import plot
 from benchmarks.scale.load_run import KINDS, Idle, Load
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 _COLUMNS = {
     "goodput": "goodput, tokens/s",

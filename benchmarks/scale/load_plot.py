@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 PANELS = (
     ("goodput", "tokens/s of requests in time"),

@@ -21,7 +21,8 @@ from benchmarks.scale.open_load import Answer, Ask, asks, run_load
 from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from draftwire_tools.turns import Spread, turned
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import turned
 from tests.harness.checkout import MODELS
 from tests.harness.services.service_process import ServiceProcess
 

@@ -27,7 +27,8 @@ from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions
-from draftwire_tools.turns import Batch, Request, Spread, quantile, whole_rate
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, Request, quantile, whole_rate
 from tests.harness.checkout import MODELS
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"

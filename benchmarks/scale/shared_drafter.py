@@ -43,7 +43,7 @@ from draftwire_core.engine.kv.fair_shares import FairRows, ServedVerifier
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.token_tree import TokenTree
 from draftwire_tools.check.output import Output
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"

@@ -28,7 +28,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 96

@@ -19,7 +19,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from benchmarks.harness.report import add_report_options, print_report
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 SEQUENCES, NEW_TOKENS = 8, 5
 

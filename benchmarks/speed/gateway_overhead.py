@@ -22,7 +22,7 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 _SEED = 1

@@ -34,7 +34,7 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad
 from benchmarks.speed.token_rate import BUCKET_SECONDS, TokenRate, moving_rate
 from draftwire import AsyncClient
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 WARM_UP_SECONDS = 5.0

@@ -26,7 +26,7 @@ from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 _CONTEXT = 128

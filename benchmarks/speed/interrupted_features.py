@@ -30,7 +30,7 @@ from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 

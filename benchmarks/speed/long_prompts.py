@@ -29,7 +29,7 @@ from benchmarks.harness.tcp_proxy import TcpProxy
 from benchmarks.speed.remote_features import LOCAL, PLAIN_NAME, at
 from benchmarks.speed.rtt import numbers
 from draftwire import AsyncClient, Speculation
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 

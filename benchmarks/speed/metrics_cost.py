@@ -19,7 +19,7 @@ from draftwire_core.engine.acceptance.acceptance import COUPLED
 from draftwire_core.engine.engine.step_result import SequenceOutcome, StepResult
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.runtime.observability.metric_families import counter, gauge, histogram
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts

@@ -26,7 +26,8 @@ from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions, Speculation
-from draftwire_tools.turns import Batch, Spread, quantile, whole_rate
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, quantile, whole_rate
 from tests.harness.checkout import MODELS
 
 CHATS, SYSTEM = "chats", "shared system prompt"

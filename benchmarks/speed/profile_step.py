@@ -26,7 +26,7 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, c
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Speculation, StepTimes
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 GOALS = {1: 1.5, 16: 6.0}

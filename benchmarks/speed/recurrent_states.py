@@ -23,7 +23,7 @@ from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.token_tree import Node
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 _VOCABULARY = 32_000
 _PROMPT = 300

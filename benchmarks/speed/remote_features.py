@@ -34,7 +34,7 @@ from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from benchmarks.speed.rtt import numbers
 from draftwire import AsyncClient, Speculation
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 

@@ -25,7 +25,7 @@ from draftwire_core.engine.model.layers.fused_layer import FusedLayer
 from draftwire_core.engine.model.linear.row_exact import RowExactLinear
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
 _SLOTS = 2048

@@ -34,7 +34,7 @@ from draftwire_core.engine.kernels.products.compiled_product import CompiledProd
 from draftwire_core.engine.kernels.products.gemm import CompiledGemm
 from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 from tests.harness.engine.random_blocks import random_blocks
 

@@ -28,16 +28,8 @@ from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.speed.without_services import serve
 from draftwire import AsyncClient
-from draftwire_tools.turns import (
-    Batch,
-    Spread,
-    acceptance_length,
-    acceptance_rate,
-    decode_rate,
-    total,
-    turns,
-    whole_rate,
-)
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Batch, acceptance_length, acceptance_rate, decode_rate, total, turns, whole_rate
 from tests.harness.checkout import MODELS
 
 SLOTS = 4096

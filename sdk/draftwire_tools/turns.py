@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,33 +17,6 @@ from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 WayT = TypeVar("WayT")
 WorkT = TypeVar("WorkT")
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Median and range of several measurements of one thing."""
-
-    median: float
-    """The median."""
-    low: float
-    """The minimum."""
-    high: float
-    """The maximum."""
-    runs: int
-    """Number of measurements."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Returns the spread of some values. Raises statistics.StatisticsError if there are none."""
-        return cls(statistics.median(values), min(values), max(values), len(values))
-
-    @classmethod
-    def ratio(cls, values: Sequence[float], over: Sequence[float]) -> Spread:
-        """Returns the spread of values over those of the same runs."""
-        return cls.of([a / b for a, b in zip(values, over, strict=True)])
-
-    def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g}, {self.runs} runs)"
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -87,7 +87,8 @@ def check_a_drafter_in_the_verifier(
     """Alone, and in one tree with a draft model."""
     client.drafters.attach(local)
     client.drafters.attach(good_drafter, "good")
-    alone, both = Speculation(drafter=local), Speculation(drafters=[local, "good"])
+    alone = Speculation(drafter=local, planning="always")
+    both = Speculation(drafters=[local, "good"])
 
     def used() -> int:
         compared(speculating(both), sampling, count, batch=count)

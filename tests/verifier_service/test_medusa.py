@@ -141,7 +141,10 @@ async def test_beside_another_drafter(verifier: InProcessVerifier, heads: Path, 
 
 async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProcessVerifier, tmp_path: Path) -> None:
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path / "other", "", torch.float32)
-    for directory, words in ((tmp_path / "none", "no such directory"), (tmp_path / "other", "a hidden size of 16")):
+    for directory, words in (
+        (tmp_path / "none", "no such directory"),
+        (tmp_path / "other", "hidden size 16"),
+    ):
         with pytest.raises(ServiceError, match=words) as caught:
             await verifier.pool.membership.attach(f"local:medusa?heads={directory}", "")
         assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftwire_tools.bench.figures import Figures, Percentiles
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 
 _LEAST_RUNS = 3
 """Number of runs from which a range is reported."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from draftwire_tools.bench.comparison import Setting, Turn
 from draftwire_tools.bench.method import Method
-from draftwire_tools.turns import Spread, first_differing, quantile
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import first_differing, quantile
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from benchmarks.harness import results as results_module
 from benchmarks.harness.figures import Goal, cell, matching
 from benchmarks.harness.results import RESULTS, Result, plain, results, save, write
 from benchmarks.harness.tables import DOCUMENTS, Page, made, scripts, summary
-from draftwire_tools.turns import Spread
+from draftwire_tools.spread import Spread
 from tests.harness.checkout import ROOT
 from tests.harness.processes import ENVIRONMENT, run
 from tests.harness.waiting import LONG_PATIENCE

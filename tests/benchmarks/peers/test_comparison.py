@@ -7,7 +7,8 @@ import pytest
 from benchmarks.peers.catalogue import Method, Peer, peers
 from benchmarks.peers.comparison import Contestant, agreement, best, described, figures
 from benchmarks.peers.process import PeerBatch
-from draftwire_tools.turns import Arrival, Request, Spread
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Arrival, Request
 
 
 def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> PeerBatch:

@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from benchmarks.scale.batch import AUTO, LIMITED, OFF, figures, identical, kinds
-from draftwire_tools.turns import Arrival, Batch, Request, Spread
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Arrival, Batch, Request
 
 
 def batch(gap: float, token: int = 7) -> Batch:

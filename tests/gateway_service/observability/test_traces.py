@@ -143,7 +143,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     assert drafts[1].attributes["draftwire.committed_tokens"] > drafts[0].attributes["draftwire.committed_tokens"]
 
     # Log lines are found by the client's request name, and by the trace.
-    (line,) = logged(traced.gateway, mine, "request")
+    (line,) = logged(traced.gateway, mine, "request finished")
     assert (line["trace_id"], line["span_id"]) == (trace, http.id)
     logged(traced.verifier, f"{mine}-0", "call finished")
     of_verifier = lines(traced.verifier, f"{mine}-0")
@@ -191,7 +191,7 @@ def test_a_trace_that_is_not_recorded_leaves_nothing(traced: Traced) -> None:
     )
     traced.collector.trace(TRACE[:-1] + "f", lambda found: {span.parent for span in found} >= {CALLER})
     assert all(span.trace != trace for span in traced.collector.spans)
-    (line,) = logged(traced.gateway, "unrecorded", "request")
+    (line,) = logged(traced.gateway, "unrecorded", "request finished")
     assert line["trace_id"] == trace
 
 

@@ -22,7 +22,8 @@ from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prom
 from draftwire_tools.bench.report import Report
 from draftwire_tools.bench.services import drafter_names
 from draftwire_tools.bench.time_spent import Reading, TimeSpent
-from draftwire_tools.turns import Arrival, Request, Spread
+from draftwire_tools.spread import Spread
+from draftwire_tools.turns import Arrival, Request
 from tests.harness.command import Command
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for

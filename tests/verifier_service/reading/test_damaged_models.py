@@ -199,7 +199,7 @@ def test_damaged_texts(target: PackedModel, kind: str, directory: Path, file: st
     ("index", "words"),
     [
         ({"weight_map": {"lm_head.weight": "absent.safetensors"}}, "there is no absent.safetensors, which .* names"),
-        ({"weight_map": {"lm_head.weight": "../other.safetensors"}}, "which is not a file beside it"),
+        ({"weight_map": {"lm_head.weight": "../other.safetensors"}}, "which is not a file next to it"),
         ({"weight_map": {}}, "names no tensors"),
         ({"weight_map": 3}, "cannot be read"),
         ([], "cannot be read"),

@@ -69,7 +69,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}}))
     assert f"tensor b is not in one.safetensors, where {INDEX} says it is" in error_of(tmp_path)
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "../one.safetensors"}}))
-    assert "names ../one.safetensors, which is not a file beside it" in error_of(tmp_path)
+    assert "names ../one.safetensors, which is not a file next to it" in error_of(tmp_path)
     for damaged in ("", "{}", "[]", '{"weight_map": 3}'):
         (tmp_path / INDEX).write_text(damaged)
         assert f"{INDEX} cannot be read" in error_of(tmp_path)

@@ -142,7 +142,7 @@ def test_there_is_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("hidden", "vocabulary", "words"),
-    [(32, 300, "a hidden size of 32, but the target's is 64"), (64, 299, "a vocabulary of 299")],
+    [(32, 300, "hidden size 32 does not match the target's 64"), (64, 299, "vocabulary size 299 does not match")],
 )
 def test_heads_of_another_target(tmp_path: Path, hidden: int, vocabulary: int, words: str) -> None:
     MedusaHeads(1, 1, hidden, vocabulary).save(tmp_path, "other", torch.float32)
