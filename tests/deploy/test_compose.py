@@ -306,7 +306,9 @@ class TestProcesses:
         with Client(running["verifier"].address, timeout=LONG_PATIENCE) as client:
             wait_for_drafters(client)
             expected = client.generate("def fib(n):", max_tokens=24, temperature=0)
-        body = json.dumps({"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0}).encode()
+        always = {"planning": "always"}  # the verifier waits for drafts
+        asked = {"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0, "speculation": always}
+        body = json.dumps(asked).encode()
         request = urllib.request.Request(
             f"http://{running['gateway'].address}/v1/completions", body, {"content-type": "application/json"}
         )

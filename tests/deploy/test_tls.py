@@ -199,7 +199,9 @@ def test_they_work_together(running: dict[str, Running], made: Path) -> None:
     with Client(running["verifier"].address, timeout=PATIENCE, tls=tls, token=operator) as client:
         wait_for_drafters(client)
         expected = client.generate("def fib(n):", max_tokens=24, temperature=0)
-    body = json.dumps({"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0}).encode()
+    always = {"planning": "always"}  # the verifier waits for drafts
+    asked = {"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0, "speculation": always}
+    body = json.dumps(asked).encode()
     url = f"https://{running['gateway'].address}/v1/completions"
     request = urllib.request.Request(url, body, {"content-type": "application/json"})
     trusting = ssl.create_default_context(cafile=made / "operator/ca.crt")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from draftwire import Client
-from draftwire_core.engine import InProcessGenerator, SamplingParams
 from tests.harness import processes
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -92,11 +91,11 @@ def test_scripts(script: str, client: Client, good_drafter: str, run_here: Calla
     assert run_here(script, "def fib(n):", client.address).startswith("def fib(n):")
 
 
-def test_speculative_decoding_by_hand(run_here: Callable[..., str]) -> None:
+def test_speculative_decoding_by_hand(client: Client, run_here: Callable[..., str]) -> None:
+    """It draws what a verifier draws."""
     prompt, models = "def fib(n):", (f"{ROOT}/models/target", f"{ROOT}/models/draft")
+    made = client.generate(prompt, max_tokens=48, temperature=0.8, seed=7, ignore_eos=True)
     printed = run_here("speculative_decoding_by_hand.py", *models, prompt)
-    sampling = SamplingParams(temperature=0.8, seed=7)
-    made = InProcessGenerator.load(*models, slots=1024).generate(prompt, max_tokens=48, sampling=sampling)
     assert printed.startswith(f"{prompt}{made.text}\n--- 48 tokens in ")
     assert int(printed.split()[-5]) < 40, "most passes accept nothing"
 

@@ -71,7 +71,7 @@ def pair(models: dict[str, Path], module_services: Services) -> tuple[ServicePro
 
 def test_drafters_change_no_token(pair: tuple[ServiceProcess, ServiceProcess]) -> None:
     verifier, drafter = pair
-    check_drafters_change_no_token(verifier, [drafter.address, "local:ngram"], lambda: drafter, 24, 60)
+    check_drafters_change_no_token(verifier, [drafter.address, "local:ngram"], lambda: drafter, 16, 44)
 
 
 @pytest.mark.slow

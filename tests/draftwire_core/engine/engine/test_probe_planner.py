@@ -162,9 +162,12 @@ def test_beside_other_drafters() -> None:
 
 
 def test_attached_and_detached_midway(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine probes would cost more than they gain, and rest.
+    # On a busy machine rows and probes would cost more than they gain, and the drafter would rest.
+    cost = StepCost([1, 256], [1.0, 1.0 + 1e-6])
+    monkeypatch.setattr(cost, "observe", lambda *args: None)
     monkeypatch.setattr(DraftingAccounts, "spent", lambda *args, **options: None)
-    engine, specs = engine_with(None), specs_of(SAMPLING["sampled"])
+    monkeypatch.setattr(DraftingAccounts, "paid_off", lambda *args: True)
+    engine, specs = engine_with(None, cost), specs_of(SAMPLING["sampled"])
     rows: list[int] = []
 
     def swap(step: int) -> None:
