@@ -101,7 +101,7 @@ class StreamLoad:
 
     @property
     def faults(self) -> list[str]:
-        """What a caller must not have met."""
+        """Faults that a caller must not have met."""
         lost = [f"a good request failed: {each.what}" for each in self.lost]
         return lost + [
             f"a good request gave another output than plain decoding: {each.what}" for each in self.differing

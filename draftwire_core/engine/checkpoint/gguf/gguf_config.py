@@ -78,6 +78,8 @@ def _sliding(metadata: GgufMetadata, dimensions: GgufDimensions, rope: dict[str,
     name, pattern = dimensions.architecture.name, dimensions.architecture.sliding_pattern
     # As in llama.cpp: 27B is the only size whose queries are scaled by another number than the length of a head.
     scalar = dimensions.hidden // dimensions.heads if dimensions.layers == _LAYERS_OF_27B else dimensions.head
+    if rope["rope_type"] == "llama3":
+        raise metadata.tensor_refusal(ROPE_FACTORS, f"is not supported for architecture {name}")
     base = metadata.number(f"{name}.rope.freq_base_swa", _BASE)
     if base <= 0:
         raise metadata.refusal(f"{name}.rope.freq_base_swa", f"is {base}; must be positive")

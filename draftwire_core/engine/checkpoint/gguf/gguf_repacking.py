@@ -17,7 +17,7 @@ _KVALUES = torch.tensor([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38
 
 @dataclass(frozen=True, slots=True)
 class Repacking:
-    """How blocks of one type become blocks of another."""
+    """The conversion of blocks of one type to blocks of another."""
 
     size: int
     """Bytes of a block."""
@@ -89,4 +89,4 @@ REPACKINGS: dict[str, Repacking] = {
     "TQ2_0": Repacking(66, "q8_0", _tq2_0),
     "Q3_K": Repacking(110, "q6_k", _q3_k),
 }
-"""How types become others, by name."""
+"""Conversions by the names of the types that they are for."""

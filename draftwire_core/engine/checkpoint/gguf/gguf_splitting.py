@@ -1,4 +1,4 @@
-"""How byte-level tokenizers split a text before they merge, by the names that GGUF files give.
+"""The splitting of a text by byte-level tokenizers before they merge, by the names that GGUF files give.
 
 llama.cpp's converter recognises a tokenizer by its ids for a test text, and writes a name. The patterns are those of
 the tokenizers themselves; llama.cpp's are adapted from them. llama.cpp takes its own default for a missing name. That

@@ -41,12 +41,19 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
     """
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    embedding: BlockWeight | HalfWeight | None = None
     for name, module in list(model.named_modules()):
         weight = file.tensors.get(f"{name}.weight")
-        if weight is None and f"{name}.weight" == _HEAD:
-            weight = file.tensors[_EMBEDDING]  # the embedding takes its place
+        if weight is None and f"{name}.weight" == _HEAD:  # the embedding takes its place, and is converted once
+            weight, stored = file.tensors[_EMBEDDING], embedding
+        elif weight is not None and isinstance(module, nn.Linear | nn.Embedding):
+            stored = stored_weight(weight)
+        else:
+            stored = None
+        if f"{name}.weight" == _EMBEDDING:
+            embedding = stored
         if weight is not None:
-            model.set_submodule(name, _loaded(module, weight, file.tensors.get(f"{name}.bias"), dtype))
+            model.set_submodule(name, _loaded(module, weight, stored, file.tensors.get(f"{name}.bias"), dtype))
         elif any(buffer.endswith("inv_freq") for buffer, _ in module.named_buffers(recurse=False)):
             # Its frequencies are computed, not stored.
             model.set_submodule(name, type(module)(config=config))
@@ -56,16 +63,25 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
     return model
 
 
-def _loaded(module: nn.Module, weight: GgufTensor, bias: GgufTensor | None, dtype: torch.dtype) -> nn.Module:
-    """Gives a module its weights; returns it or its replacement."""
-    stored = stored_weight(weight) if isinstance(module, nn.Linear | nn.Embedding) else None
+def _loaded(
+    module: nn.Module,
+    weight: GgufTensor,
+    stored: BlockWeight | HalfWeight | None,
+    bias: GgufTensor | None,
+    dtype: torch.dtype,
+) -> nn.Module:
+    """Gives a module its weights; returns it or its replacement. stored: the weight as it is computed with, if not in
+    `dtype`."""
+    scale = getattr(module, "scalar_embed_scale", None)
     if stored is not None:
         if isinstance(module, nn.Embedding):
-            return StoredEmbedding(stored, getattr(module, "scalar_embed_scale", None))
+            return StoredEmbedding(stored, scale)
         return StoredLinear(stored, None if bias is None else _plain(bias, dtype))
     module.weight = nn.Parameter(_plain(weight, dtype), requires_grad=False)
     if bias is not None:
         module.bias = nn.Parameter(_plain(bias, dtype), requires_grad=False)
+    if scale is not None:  # a constant, which the module was made without
+        module.embed_scale = torch.tensor(scale)
     return module
 
 
@@ -89,7 +105,7 @@ def stored_weight(weight: GgufTensor) -> BlockWeight | HalfWeight | None:
 
 
 def _halves(weight: GgufTensor) -> torch.Tensor:
-    """The values of a tensor in blocks, rounded to float16 [outputs, inputs]."""
+    """The values of a tensor in blocks, rounded to float16 [outputs, inputs]; beyond its range, its largest ones."""
     found = empty_in_huge_pages(weight.shape, torch.float16)
     most = torch.finfo(torch.float16).max
     for part, into in _in_parts(weight, found):

@@ -258,6 +258,24 @@ def test_blocks_without_a_product_keep_their_values(type_name: str) -> None:
     assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
+@pytest.mark.parametrize("type_name", ["BF16", "F16", "Q5_0", "Q4_1"])
+def test_a_scaled_embedding_that_is_the_head_too(type_name: str, tmp_path: Path) -> None:
+    config = CONFIGS["gemma3"]
+    path = write_gguf(tmp_path / "model.gguf", config, made(config).state_dict(), type_name)
+    model = PackedModel.load(str(path), slots=64)
+    report = run_self_test(model)
+    assert report.bit_exact and report.error <= report.tolerance
+
+
+def test_factors_of_another_architecture_are_refused(tmp_path: Path) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor("rope_freqs.weight", np.ones(16, np.float32))
+
+    path = write_gguf(tmp_path / "model.gguf", CONFIGS["gemma3"], made(CONFIGS["gemma3"]).state_dict(), change=change)
+    with pytest.raises(ModelLoadError, match=r"tensor rope_freqs\.weight: is not supported for architecture gemma3"):
+        GgufFile.open(path).config()
+
+
 def test_a_file_whose_blocks_are_converted(tmp_path: Path) -> None:
     config = CONFIGS["llama"]
     weights = made(config).state_dict()
