@@ -18,7 +18,7 @@ from draftwire_core.engine.checkpoint.gguf.gguf_architecture import HEAD, PERMUT
 from draftwire_core.engine.checkpoint.gguf.gguf_config import read_config
 from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
-from draftwire_core.engine.checkpoint.gguf.gguf_tokenizer import read_tokenizer
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_tokenizer import read_tokenizer
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 _EMBEDDING = "token_embd.weight"

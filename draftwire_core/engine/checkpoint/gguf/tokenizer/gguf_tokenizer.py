@@ -14,7 +14,7 @@ from transformers.integrations.gguf import convert_gguf_tokenizer
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
-from draftwire_core.engine.checkpoint.gguf.gguf_splitting import SPLITTINGS
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_splitting import SPLITTINGS
 
 _MODEL, _PRE = "tokenizer.ggml.model", "tokenizer.ggml.pre"
 _TOKENS, _TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
