@@ -44,7 +44,7 @@ def services() -> Iterator[Started]:
 def check_nonsense_harms_nobody(services: Started, messages: int) -> None:
     print(f"seed {SEED}")
     findings = asyncio.run(attack(SEED, messages, services, (MODELS / "target", MODELS / "draft")))
-    assert not findings.faults
+    assert not findings.faults, "\n".join(findings.faults)
     assert findings.sent.total() >= messages
     for who in ("verifier", "drafter", "client", "unary"):
         assert findings.sent[f"{who}: fields"], f"nothing was said as {who}"

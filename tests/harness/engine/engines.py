@@ -20,10 +20,10 @@ from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.proposal import Proposal
 from draftwire_core.engine.tree.token_tree import Node
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)
@@ -291,7 +291,7 @@ class Generated:
 def engine_of(model: PackedModel, **limits: int) -> VerificationEngine:
     """Returns an engine for which drafting always pays: its steps have a high and constant cost."""
     limits = {"max_sequences": 8, "prefix_cache": True, **limits}
-    return VerificationEngine(model, StepCost([1, 64], [1.0, 1.0]), EngineLimits(**limits))
+    return VerificationEngine(model, FixedCost([1, 64], [1.0, 1.0]), EngineLimits(**limits))
 
 
 def generate(

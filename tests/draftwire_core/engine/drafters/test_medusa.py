@@ -15,7 +15,6 @@ from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from tests.harness.engine.drafter_reader import DrafterReader
@@ -30,6 +29,7 @@ from tests.harness.engine.engines import (
     tiny_model,
 )
 from tests.harness.models.medusa_training import train_heads
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 MODELS = Path(__file__).parents[4] / "models"
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
@@ -362,7 +362,7 @@ def check_prompts(bundled: PackedModel, tmp_path: Path, count: int) -> None:
     sampling = [SamplingParams(temperature=0.8 * (index % 2), seed=index) for index in range(count)]
     specs = specs_of(prompts, 12, sampling)
     limits = EngineLimits(max_sequences=20)
-    cost = StepCost([1, 64], [0.001, 0.001])
+    cost = FixedCost([1, 64], [1.0, 1.0])
     plain = generate(VerificationEngine(bundled, cost, limits), specs)
     head = bundled.model.get_output_embeddings()
     made = MedusaHeads(3, 1, bundled.hidden_size, bundled.vocab_size).requires_grad_(False).to(bundled.dtype)
@@ -373,7 +373,7 @@ def check_prompts(bundled: PackedModel, tmp_path: Path, count: int) -> None:
         each[0].linear.bias.zero_()
         each[1].weight.copy_(embedding)
     made.save(tmp_path, "models/target", bundled.dtype)
-    engine = VerificationEngine(bundled, StepCost([1, 64], [0.001, 0.001]), limits)
+    engine = VerificationEngine(bundled, cost, limits)
     engine.__class__ = Attached
     engine.add_drafter("medusa", medusa_drafter(MedusaOptions(str(tmp_path)), bundled))
     drafted = generate(engine, specs)

@@ -26,6 +26,7 @@ from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, Generated, packed, random_tokens, tiny_model
 from tests.harness.engine.special_models import quick_model
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 MODELS = Path(__file__).parents[4] / "models"
 SMALL = LookaheadOptions(window=5, ngram=4)
@@ -50,7 +51,7 @@ def no_slot_is_lost() -> Iterator[None]:
     assert model_of().pool.used == 0
 
 
-FREE = StepCost([1, 256], [1.0, 1.0 + 1e-6])
+FREE = FixedCost([1, 256], [1.0, 1.0 + 1e-6])
 DEAR = StepCost([1, 256], [1.0, 256.0])
 
 
