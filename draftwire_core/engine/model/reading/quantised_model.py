@@ -10,6 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.module_budget import skeleton
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
 from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
@@ -21,7 +22,6 @@ from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
 from draftwire_core.engine.model.reading.completeness import needs_no_place
-from draftwire_core.engine.model.reading.module_budget import skeleton
 
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")

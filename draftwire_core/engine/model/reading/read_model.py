@@ -18,6 +18,7 @@ from transformers.utils import is_accelerate_available, logging
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.config_bounds import check_counts
 from draftwire_core.engine.checkpoint.load_errors import load_errors, stop_if_abandoned
+from draftwire_core.engine.checkpoint.module_budget import check_declared
 from draftwire_core.engine.checkpoint.weight_files import WeightTotals, weight_totals
 from draftwire_core.engine.device.choices import AUTO, device_here, gpus_of
 from draftwire_core.engine.device.host import free_memory
@@ -28,7 +29,6 @@ from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostErro
 from draftwire_core.engine.model.ranks.sharded_layers import split_on
 from draftwire_core.engine.model.ranks.split_check import SplitError, check_split
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
-from draftwire_core.engine.model.reading.module_budget import check_declared
 from draftwire_core.engine.model.reading.quantised_model import quantisation_of, quantised_model
 from draftwire_core.engine.model.reading.text_part import read_text_part, text_class, whole_class
 from draftwire_core.engine.model.shallow_model import keep_first_layers

@@ -32,8 +32,8 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.checkpoint.gguf.gguf_header import CONVERTED_TYPES
-from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_splitting import SPLITTINGS
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_splitting import SPLITTINGS
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight

@@ -8,8 +8,8 @@ from torch import nn
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.load_errors import LoadAbandonedError, abandoned_by
+from draftwire_core.engine.checkpoint.module_budget import check_declared, module_budget
 from draftwire_core.engine.checkpoint.weight_files import WeightTotals
-from draftwire_core.engine.model.reading.module_budget import check_declared, module_budget
 
 
 def test_what_never_ends_is_stopped() -> None:
