@@ -3,6 +3,7 @@ and its tokenizer."""
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 import sys
@@ -14,14 +15,17 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.checkpoint.gguf.gguf_architecture import HEAD, PERMUTED, ROPE_FACTORS, GgufDimensions
+from draftwire_core.engine.checkpoint.gguf.architectures.gguf_keys import FACTORS
+from draftwire_core.engine.checkpoint.gguf.architectures.table import architecture_of
 from draftwire_core.engine.checkpoint.gguf.gguf_config import read_config
-from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
-from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufEntry, GgufHeader
+from draftwire_core.engine.checkpoint.gguf.gguf_parameters import GgufParameters
+from draftwire_core.engine.checkpoint.gguf.gguf_rotary import LONG, SHORT
+from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_tokenizer import read_tokenizer
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
-_EMBEDDING = "token_embd.weight"
+_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _PARTS = "split.count"
 # Python 3.12 has a name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
@@ -42,37 +46,29 @@ class GgufFile:
             raise metadata.refusal(
                 _PARTS, f"is one of {metadata[_PARTS]} files; join them with llama-gguf-split --merge"
             )
-        self._dimensions = dimensions = GgufDimensions.read(metadata, header.tensors)
-        embedding = self._entry(_EMBEDDING)
-        self._vocabulary = embedding.shape[0]
-        for key in (f"{dimensions.architecture.name}.vocab_size", "tokenizer.ggml.tokens"):
+        architecture = architecture_of(metadata)
+        embedding = header.tensors.get(_EMBEDDING)
+        if embedding is None:
+            raise metadata.tensor_refusal(_EMBEDDING, "is missing")
+        vocabulary = embedding.shape[0]
+        for key in (f"{architecture.name}.vocab_size", "tokenizer.ggml.tokens"):
             if key in metadata:
                 tokens = metadata.array(key, strings=True).count if key.endswith("tokens") else metadata.size(key)
-                if tokens != self._vocabulary:
-                    raise metadata.refusal(key, f"has {tokens} tokens, but {_EMBEDDING} {self._vocabulary} rows")
-        self._rope_factors = None
-        found: dict[str, GgufTensor] = {}
-        known = set()
-        if ROPE_FACTORS in header.tensors:
-            self._rope_factors = self._tensor(self._checked(ROPE_FACTORS, (dimensions.head // 2,)))
-            known.add(ROPE_FACTORS)
-        for parameter, name, shape in dimensions.parameters(self._vocabulary):
-            if parameter == HEAD and name not in header.tensors:
-                continue
-            entry = self._checked(name, shape)
-            known.add(name)
-            permuted = dimensions.architecture.permuted and any(part in parameter for part in PERMUTED)
-            heads = entry.shape[0] // dimensions.head if permuted else 0
-            plus_one = dimensions.architecture.norms_plus_one and parameter.endswith("norm.weight")
-            found[parameter] = self._tensor(entry, heads, added=float(plus_one))
-        # A tensor that nobody uses would mean that the file is of a model of another kind.
-        unknown = next((name for name in header.tensors if name not in known), None)
-        if unknown is not None:
-            kind = dimensions.architecture.name
-            raise metadata.tensor_refusal(unknown, f"is not known for architecture {kind}")
-        self.tensors: Mapping[str, GgufTensor] = MappingProxyType(found)
-        """The tensors by the names of the parameters in transformers, such as
-        `model.layers.0.self_attn.q_proj.weight`. There is no `lm_head.weight` if the embedding takes its place."""
+                if tokens != vocabulary:
+                    raise metadata.refusal(key, f"has {tokens} tokens, but {_EMBEDDING} {vocabulary} rows")
+        factors = {
+            name: self._tensor(header.tensors[name]) for name in (FACTORS, LONG, SHORT) if name in header.tensors
+        }
+        for name, tensor in factors.items():
+            if len(tensor.shape) != 1 or tensor.plain is None:
+                raise metadata.tensor_refusal(name, "is no vector of plain numbers")
+        self._config = read_config(
+            header, architecture, vocabulary=vocabulary, tied=_HEAD not in header.tensors, factors=factors
+        )
+        parameters = GgufParameters(header, architecture, self._tensor)
+        self.tensors: Mapping[str, GgufParameter] = MappingProxyType(parameters.find(self._config, set(factors)))
+        """The parameters by their names in transformers, such as `model.layers.0.self_attn.q_proj.weight`. There is no
+        `lm_head.weight` if the embedding takes its place."""
 
     @classmethod
     def open(cls, path: Path | str) -> GgufFile:
@@ -103,14 +99,8 @@ class GgufFile:
         return cls(path, GgufHeader(str(path), data), torch.frombuffer(data, dtype=torch.uint8))
 
     def config(self) -> PretrainedConfig:
-        """The configuration of transformers, such as a LlamaConfig. Raises ModelLoadError."""
-        return read_config(
-            self._header,
-            self._dimensions,
-            vocabulary=self._vocabulary,
-            tied=HEAD not in self.tensors,
-            rope_factors=self._rope_factors,
-        )
+        """A copy of the configuration of transformers, such as a LlamaConfig."""
+        return copy.deepcopy(self._config)
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer with its chat template, if the file has one.
@@ -119,21 +109,6 @@ class GgufFile:
         """
         return read_tokenizer(self._header)
 
-    def _entry(self, name: str) -> GgufEntry:
-        entry = self._header.tensors.get(name)
-        if entry is None:
-            raise self._header.metadata.tensor_refusal(name, "is missing")
-        return entry
-
-    def _checked(self, name: str, shape: tuple[int, ...]) -> GgufEntry:
-        entry = self._entry(name)
-        if entry.shape != shape:
-            why = f"has shape {list(entry.shape)}, but the metadata say {list(shape)}"
-            raise self._header.metadata.tensor_refusal(name, why)
-        if len(shape) == 1 and entry.type not in PLAIN_TYPES:
-            raise self._header.metadata.tensor_refusal(name, f"has type {entry.type}; vectors are not quantised")
-        return entry
-
-    def _tensor(self, entry: GgufEntry, permuted_heads: int = 0, *, added: float = 0.0) -> GgufTensor:
+    def _tensor(self, entry: GgufEntry) -> GgufTensor:
         blocks = self._data[entry.start : entry.start + entry.size].view(*entry.shape[:-1], entry.row_bytes)
-        return GgufTensor(entry.type, entry.shape, blocks, permuted_heads, added)
+        return GgufTensor(entry.type, entry.shape, blocks)

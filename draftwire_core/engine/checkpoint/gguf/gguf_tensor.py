@@ -1,4 +1,4 @@
-"""A tensor of a GGUF file: its blocks as they are in the file, and their values."""
+"""Tensors of a GGUF file, and the parameters of a model that they are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
+from draftwire_core.engine.checkpoint.gguf.architectures.gguf_change import SAME, GgufChange
 from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES
 
 _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), strict=True))
@@ -16,33 +17,15 @@ _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufTensor:
-    """A tensor of a GGUF file."""
+    """A tensor of a GGUF file, or some of its rows."""
 
     type: str
     """Name of the type, such as "Q4_K"; one of `gguf_header.SUPPORTED_TYPES`."""
     shape: tuple[int, ...]
-    """The shape as in transformers: [outputs, inputs], or [values]."""
-    mapped: torch.Tensor
-    """The blocks in the order of the file: uint8, [outputs, bytes per row], or [bytes]; a view of the mapped file,
+    """The shape: [..., outputs, inputs], or [values]."""
+    raw: torch.Tensor
+    """The blocks: uint8, [..., outputs, bytes per row], or [bytes]. Unless rows were moved, a view of the mapped file,
     which must not be written to."""
-    permuted_heads: int = 0
-    """Number of the attention heads whose rows are in llama.cpp's order; 0 if the rows are in transformers' order."""
-
-    added: float = 0.0
-    """The number that llama.cpp's converter added to the values, which `dequantised` takes away."""
-
-    @property
-    def raw(self) -> torch.Tensor:
-        """The blocks in transformers' order: uint8, [outputs, bytes per row], or [bytes].
-
-        A view of the mapped file, which must not be written to; of permuted rows, a new copy at each call.
-        """
-        if not self.permuted_heads:
-            return self.mapped
-        # llama.cpp rotates neighbouring values, transformers those half a head apart: each head's two halves were
-        # interleaved. A row is whole blocks, or one value of a bias.
-        rows = self.mapped.view(self.permuted_heads, self.shape[0] // self.permuted_heads // 2, 2, -1)
-        return rows.transpose(1, 2).reshape(self.mapped.shape)
 
     @property
     def plain(self) -> torch.Tensor | None:
@@ -54,7 +37,63 @@ class GgufTensor:
         """The values: a new float32 tensor of `shape`."""
         plain = self.plain
         if plain is not None:
-            return plain.to(torch.float32, copy=True).sub_(self.added)
+            return plain.to(torch.float32, copy=True)
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
             values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
         return torch.from_numpy(values)
+
+    def rows_of(self, index: int) -> GgufTensor:
+        """One of the matrices of a tensor [matrices, outputs, inputs]."""
+        return GgufTensor(self.type, self.shape[1:], self.raw[index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GgufParameter:
+    """A parameter of a model of transformers."""
+
+    shape: tuple[int, ...]
+    """The shape as in transformers."""
+    parts: tuple[GgufTensor, ...]
+    """The tensors of the file that it is made of."""
+    change: GgufChange = SAME
+    """What llama.cpp's converter did to it."""
+
+    @property
+    def type(self) -> str:
+        """Name of the type; of parts of different types, their names, joined by a plus sign."""
+        return "+".join(dict.fromkeys(part.type for part in self.parts))
+
+    @property
+    def whole(self) -> GgufTensor | None:
+        """The parameter in its blocks: a view of the mapped file, or a copy if rows are moved; None if its values are
+        changed, or its parts have different types."""
+        kind = self.parts[0].type
+        if any(part.type != kind for part in self.parts) or not self.change.keeps_blocks(kind):
+            return None
+        if self.change is SAME:
+            return GgufTensor(kind, self.shape, self.parts[0].raw)
+        bytes_of = [part.raw if len(part.shape) > 1 else part.raw.view(part.shape[0], -1) for part in self.parts]
+        moved = self.change.undone(bytes_of).reshape(*self.shape[:-1], -1)
+        return GgufTensor(kind, self.shape, moved)
+
+    @property
+    def raw(self) -> torch.Tensor:
+        """The blocks: uint8, [..., outputs, bytes per row], or [bytes]. For parameters with `whole` only."""
+        whole = self.whole
+        assert whole is not None
+        return whole.raw
+
+    @property
+    def plain(self) -> torch.Tensor | None:
+        """The values in the type of the file, [as in transformers]; None if they are in blocks or changed."""
+        whole = self.whole
+        return None if whole is None else whole.plain
+
+    def dequantised(self) -> torch.Tensor:
+        """The values: a new float32 tensor of `shape`."""
+        whole = self.whole
+        if whole is not None:
+            return whole.dequantised()
+        values = [part.dequantised() for part in self.parts]
+        undone = self.change.undone([part if part.dim() > 1 else part[:, None] for part in values])
+        return undone.reshape(self.shape).contiguous()

@@ -7,91 +7,192 @@ from collections.abc import Iterator
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.checkpoint.gguf.gguf_repacking import REPACKINGS, repacked
-from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
 from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
 from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
+from draftwire_core.engine.model.experts.experts import (
+    Expert,
+    StoredExperts,
+    is_experts,
+    linear_of,
+    without_weights,
+)
 from draftwire_core.engine.model.file_pages import let_go
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
 
 log = logging.getLogger(__name__)
 
 _VALUES_AT_ONCE = 1 << 20
 """Values that are converted at once, which bounds the memory for them as float32 numbers."""
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Makes the model of a file on the CPU.
 
-    Weights in blocks and in float16 stay views of the mapped file: linear layers are `StoredLinear`, and the embedding
-    is a `StoredEmbedding`. Blocks without a product of their own become blocks of another type with the same values, or
-    float16 if no type has these values; one warning names these types and what they cost. Other weights are converted
-    to `dtype`.
+    Weights in blocks and in float16 stay views of the mapped file, unless their rows are in another order there: linear
+    layers are `StoredLinear`, experts `StoredExperts`, and the embedding is a `StoredEmbedding`. Blocks without a
+    product of their own become blocks of another type with the same values, or float16 if no type has these values; one
+    warning names these types and what they cost. Other weights are converted to `dtype`.
 
     config: the file's, with all layers or only the first ones. Raises ModelLoadError.
     """
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    embedding: BlockWeight | HalfWeight | None = None
-    for name, module in list(model.named_modules()):
-        weight = file.tensors.get(f"{name}.weight")
-        if weight is None and f"{name}.weight" == _HEAD:  # the embedding takes its place, and is converted once
-            weight, stored = file.tensors[_EMBEDDING], embedding
-        elif weight is not None and isinstance(module, nn.Linear | nn.Embedding):
-            stored = stored_weight(weight)
-        else:
-            stored = None
-        if f"{name}.weight" == _EMBEDDING:
-            embedding = stored
-        if weight is not None:
-            model.set_submodule(name, _loaded(module, weight, stored, file.tensors.get(f"{name}.bias"), dtype))
-        elif any(buffer.endswith("inv_freq") for buffer, _ in module.named_buffers(recurse=False)):
-            # Its frequencies are computed, not stored.
-            model.set_submodule(name, type(module)(config=config))
+    _ReadParameters(file, model, dtype).fill()
+    compute_buffers(model)
     _warn_of_conversions(file)
-    missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
-    assert not missing, f"the file has no {missing[0]}, which its architecture has"
     return model
 
 
-def _loaded(
-    module: nn.Module,
-    weight: GgufTensor,
-    stored: BlockWeight | HalfWeight | None,
-    bias: GgufTensor | None,
-    dtype: torch.dtype,
-) -> nn.Module:
-    """Gives a module its weights; returns it or its replacement. stored: the weight as it is computed with, if not in
-    `dtype`."""
-    scale = getattr(module, "scalar_embed_scale", None)
-    if stored is not None:
-        if isinstance(module, nn.Embedding):
-            return StoredEmbedding(stored, scale)
-        return StoredLinear(stored, None if bias is None else _plain(bias, dtype))
-    module.weight = nn.Parameter(_plain(weight, dtype), requires_grad=False)
-    if bias is not None:
-        module.bias = nn.Parameter(_plain(bias, dtype), requires_grad=False)
-    if scale is not None:  # a constant, which the module was made without
-        module.embed_scale = torch.tensor(scale)
-    return module
+class _ReadParameters:
+    """Gives the modules of a model their parameters."""
+
+    def __init__(self, file: GgufFile, model: PreTrainedModel, dtype: torch.dtype):
+        self._file = file
+        self._model = model
+        self._dtype = dtype
+        self._in_float32 = tuple(model._keep_in_fp32_modules_strict or ())
+
+    def fill(self) -> None:
+        """Fills all modules."""
+        model, tensors = self._model, self._file.tensors
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        tied: BlockWeight | HalfWeight | None = None
+        is_tied = False
+        for name, module in list(model.named_modules()):
+            weight = tensors.get(f"{name}.weight")
+            if is_experts(module):
+                model.set_submodule(name, self._experts(name, module))
+            elif module is head and weight is None:  # the embedding takes its place, and is converted once
+                is_tied = True
+                if tied is not None:
+                    model.set_submodule(name, StoredLinear(tied, None))
+            elif isinstance(module, nn.Linear | nn.Embedding) and weight is not None:
+                stored = stored_parameter(weight)
+                if stored is None:
+                    self._fill(name, module)
+                elif isinstance(module, nn.Linear):
+                    bias = None if module.bias is None else self._plain(f"{name}.bias")
+                    model.set_submodule(name, StoredLinear(stored, bias))
+                else:
+                    model.set_submodule(name, StoredEmbedding(stored, getattr(module, "scalar_embed_scale", None)))
+                if module is embedding:
+                    tied = stored
+            else:
+                self._fill(name, module)
+        if is_tied and tied is None:
+            head.weight = embedding.weight
+
+    def _fill(self, name: str, module: nn.Module) -> None:
+        """Fills a module that stays transformers' own."""
+        for own in list(module._parameters):
+            if module._parameters[own] is not None:
+                full = f"{name}.{own}"
+                module._parameters[own] = nn.Parameter(self._plain(full), requires_grad=False)
+        for own, buffer in list(module.named_buffers(recurse=False)):
+            if own not in module._non_persistent_buffers_set:
+                module._buffers[own] = self._plain(f"{name}.{own}").to(buffer.dtype)
+
+    def _experts(self, name: str, module: nn.Module) -> StoredExperts:
+        """The experts of a layer, whose matrices are views of tensors with those of all experts."""
+        first = "gate_up_proj" if module.has_gate else "up_proj"
+        both, down = self._linears(f"{name}.{first}", module), self._linears(f"{name}.down_proj", module)
+        experts = [Expert(of_both, of_down) for *of_both, of_down in zip(*both, *down, strict=True)]
+        if self._file.tensors[f"{name}.{first}"].change.interleaved:
+            return StoredExperts(experts, InterleavedGate(module))
+        return StoredExperts(experts, module)
+
+    def _linears(self, name: str, module: nn.Module) -> list[list[nn.Module]]:
+        """The linear layers of each part of experts' weights: for each part those of all experts."""
+        parts = self._file.tensors[name].parts
+        biases: list[Tensor | None] = [None] * len(parts)
+        if module.has_bias:
+            biases = [self._converted(part.dequantised()) for part in self._file.tensors[f"{name}_bias"].parts]
+        return [
+            [self._linear(part.rows_of(index), None if bias is None else bias[index]) for index in range(part.shape[0])]
+            for part, bias in zip(parts, biases, strict=True)
+        ]
+
+    def _linear(self, weight: GgufTensor, bias: Tensor | None) -> nn.Module:
+        stored = stored_weight(weight)
+        if stored is not None:
+            return StoredLinear(stored, bias)
+        assert weight.plain is not None
+        return linear_of(self._converted(weight.plain), bias)
+
+    def _plain(self, name: str) -> Tensor:
+        """The values of a parameter in the model's type: a view of the mapped file where they have it already."""
+        parameter = self._file.tensors[name]
+        dtype = torch.float32 if any(part in name for part in self._in_float32) else self._dtype
+        values = parameter.plain
+        if values is None:
+            values = parameter.dequantised()
+        elif values.dtype == dtype:
+            return values
+        converted = self._converted(values, dtype)
+        for part in parameter.parts:
+            let_go(part.raw)
+        return converted
+
+    def _converted(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        dtype = dtype or self._dtype
+        return values if values.dtype == dtype else empty_in_huge_pages(values.shape, dtype).copy_(values)
+
+
+class InterleavedGate(nn.Module):
+    """The activation of experts that take gates and values in turn, for outputs that have all gates first."""
+
+    has_gate = True
+    has_post_expert_norm = False
+
+    def __init__(self, experts: nn.Module):
+        """experts: those of transformers, without weights after the call"""
+        super().__init__()
+        self.experts = without_weights(experts)
+
+    def _apply_gate(self, gate_and_up: Tensor) -> Tensor:
+        activated: Tensor = self.experts._apply_gate(torch.stack(gate_and_up.chunk(2, dim=-1), dim=-1).flatten(-2))
+        return activated
+
+
+def stored_parameter(parameter: GgufParameter) -> BlockWeight | HalfWeight | None:
+    """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16."""
+    whole = parameter.whole
+    if whole is None:
+        if all(part.plain is not None and part.type != "F16" for part in parameter.parts):
+            return None
+        values = parameter.dequantised()
+        for part in parameter.parts:
+            let_go(part.raw)
+        return HalfWeight(_half(values, empty_in_huge_pages(values.shape, torch.float16)))
+    moved = whole.raw.data_ptr() != parameter.parts[0].raw.data_ptr()
+    if moved and (_block_type(whole.type) is not None or whole.type == "F16"):
+        # In memory of its own, which is free again as soon as the weight is packed.
+        whole = GgufTensor(whole.type, whole.shape, in_huge_pages(whole.raw))
+    stored = stored_weight(whole)
+    if moved and stored is not None:
+        for part in parameter.parts:
+            let_go(part.raw)
+    return stored
 
 
 def stored_weight(weight: GgufTensor) -> BlockWeight | HalfWeight | None:
-    """The weight as it is computed with; None for one in float32 or bfloat16."""
+    """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16."""
     kind = _block_type(weight.type)
     if kind is not None:
-        return BlockWeight(kind, _blocks(weight))
+        return BlockWeight(kind, weight.raw)
     if weight.type == "F16":
-        return HalfWeight(_blocks(weight).view(torch.float16))
+        return HalfWeight(weight.raw.view(torch.float16))
     if weight.plain is not None:
         return None
     repacking = REPACKINGS.get(weight.type)
@@ -104,49 +205,30 @@ def stored_weight(weight: GgufTensor) -> BlockWeight | HalfWeight | None:
     return BlockWeight(repacking.into, found)
 
 
-def _halves(weight: GgufTensor) -> torch.Tensor:
+def _halves(weight: GgufTensor) -> Tensor:
     """The values of a tensor in blocks, rounded to float16 [outputs, inputs]; beyond its range, its largest ones."""
     found = empty_in_huge_pages(weight.shape, torch.float16)
-    most = torch.finfo(torch.float16).max
     for part, into in _in_parts(weight, found):
-        into.copy_(part.dequantised().clamp_(-most, most))
+        _half(part.dequantised(), into)
     return found
 
 
-def _in_parts(weight: GgufTensor, found: torch.Tensor) -> Iterator[tuple[GgufTensor, torch.Tensor]]:
+def _half(values: Tensor, into: Tensor) -> Tensor:
+    """Rounds float32 values to float16, which are put into a tensor; returns it."""
+    most = torch.finfo(torch.float16).max
+    return into.copy_(values.clamp_(-most, most))
+
+
+def _in_parts(weight: GgufTensor, found: Tensor) -> Iterator[tuple[GgufTensor, Tensor]]:
     """Parts of a tensor's rows with those of what it becomes, so that memory for the conversion is bounded.
 
     The tensor is taken out of this process's memory at the end.
     """
-    raw = weight.raw
     at_once = max(1, _VALUES_AT_ONCE // weight.shape[1])
-    for part, into in zip(raw.split(at_once), found.split(at_once), strict=True):
+    for part, into in zip(weight.raw.split(at_once), found.split(at_once), strict=True):
         stop_if_abandoned()
         yield GgufTensor(weight.type, (len(part), weight.shape[1]), part), into
-    let_go(weight.mapped)
-
-
-def _blocks(weight: GgufTensor) -> torch.Tensor:
-    """The blocks of a tensor, uint8 [outputs, bytes of a row]: a view of the mapped file where its order is right."""
-    if not weight.permuted_heads:
-        return weight.mapped
-    # In memory of its own, which is free again as soon as the weight is packed.
-    ordered = in_huge_pages(weight.raw)
-    let_go(weight.mapped)
-    return ordered
-
-
-def _plain(weight: GgufTensor, dtype: torch.dtype) -> torch.Tensor:
-    """The values of a tensor of plain numbers: a view of the mapped file where they have the type already."""
-    values = weight.plain
-    assert values is not None, "a tensor in blocks that belongs to no linear layer and no embedding"
-    if weight.added:
-        return weight.dequantised().to(dtype)
-    if values.dtype == dtype:
-        return values
-    converted = empty_in_huge_pages(weight.shape, dtype).copy_(values)
-    let_go(weight.mapped)
-    return converted
+    let_go(weight.raw)
 
 
 def _block_type(type_name: str) -> BlockType | None:
@@ -157,10 +239,11 @@ def _warn_of_conversions(file: GgufFile) -> None:
     """Logs which types of the file became float16, since their products read more bytes than the file has."""
     sizes: dict[str, list[int]] = {}
     for tensor in file.tensors.values():
-        if tensor.plain is None and _block_type(tensor.type) is None and tensor.type not in REPACKINGS:
-            size = sizes.setdefault(tensor.type, [0, 0])
-            size[0] += tensor.mapped.nbytes
-            size[1] += 2 * prod(tensor.shape)
+        for part in tensor.parts:
+            if part.plain is None and _block_type(part.type) is None and part.type not in REPACKINGS:
+                size = sizes.setdefault(part.type, [0, 0])
+                size[0] += part.raw.nbytes
+                size[1] += 2 * prod(part.shape)
     for name, (before, after) in sizes.items():
         log.warning(
             "tensors converted to float16",

@@ -22,6 +22,7 @@ from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
 from draftwire_core.engine.model.reading.completeness import needs_no_place
+from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
 
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")
@@ -63,7 +64,7 @@ def quantised_model(
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)
     read.fill()
-    _compute_buffers(model)
+    compute_buffers(model)
     ignored = model._keys_to_ignore_on_load_unexpected or ()
     for name in sorted(files.unread):
         known = needs_no_place(name, config) or any(re.search(pattern, name) for pattern in ignored)
@@ -174,18 +175,6 @@ def _persistent(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for name, buffer in list(module.named_buffers(recurse=False)):
         if name not in module._non_persistent_buffers_set:
             yield name, buffer
-
-
-def _compute_buffers(model: PreTrainedModel) -> None:
-    """Fills the buffers that are computed rather than stored, by transformers' own initialisation."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        if not tensor.is_meta:
-            tensor._is_hf_initialized = True  # so that it stays as it is
-    for module in model.modules():
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            if buffer.is_meta:
-                module._buffers[name] = torch.empty_like(buffer, device="cpu")
-    model.initialize_weights()
 
 
 def _is_beyond(tensor: str, layers: int) -> bool:

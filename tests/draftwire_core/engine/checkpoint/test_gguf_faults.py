@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config
 
 from benchmarks.faults.fuzz_gguf import attack
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
@@ -20,15 +20,16 @@ from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.checkpoint.gguf.gguf_header import MOST_HEADER
 from tests.harness.models.gguf_model import write_gguf
 
-CONFIG = LlamaConfig(
-    vocab_size=96,
-    hidden_size=64,
-    intermediate_size=128,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-)
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+CONFIG = LlamaConfig(**SIZES)
 Q, K, NORM = ("model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight", "model.norm.weight")
 
 
@@ -176,10 +177,16 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("general.architecture", "mamba", "'mamba' is not supported; supported are llama, qwen2, qwen3, gemma3"),
+        (
+            "general.architecture",
+            "mamba",
+            r"'mamba' is not supported; give the model's directory of safetensors instead \(supported are arcee, ",
+        ),
+        ("llama.attention.causal", False, "is false; models that see the tokens to come do not generate text"),
         ("general.alignment", 48, "is 48; must be a power of two, at least 8"),
         ("general.alignment", 0, "is 0; must be a power of two, at least 8"),
-        ("llama.block_count", 2**32 - 1, ""),
+        ("llama.block_count", 2**32 - 1, "is 4294967295, but the file has tensors of 2 layers"),
+        ("llama.feed_forward_length", 2**62, f"is {2**62}, but no tensor in the file has a size above 128"),
         ("llama.block_count", 0, "is 0; must be positive"),
         ("llama.embedding_length", -64, "is -64; must not be negative"),
         ("llama.embedding_length", 64.0, "is not a whole number"),
@@ -198,7 +205,8 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
         ("llama.rope.scaling.factor", 0.5, "is 0.5; must be at least 1"),
         ("llama.rope.scaling.attn_factor", 2.0, "is 2.0; only 1.0 is supported"),
         ("split.count", 3, "is one of 3 files; join them with llama-gguf-split --merge"),
-        ("llama.expert_count", 8, "mixtures of experts are not supported"),
+        ("llama.expert_count", 2**40, "is 1099511627776, but no tensor in the file has a size above 128"),
+        ("llama.nextn_predict_layers", 2, "is 2, but the file has 2 layers"),
         ("tokenizer.ggml.eos_token_id", 96, "is 96, but the embedding has 96 rows"),
         ("tokenizer.ggml.tokens", ["a", "b"], "has 2 tokens, but token_embd.weight 96 rows"),
         ("tokenizer.ggml.tokens", [1, 2], "is not a list of strings"),
@@ -243,3 +251,12 @@ def test_damaged_files_at_random(seed: int, tmp_path: Path) -> None:
     findings = attack(tmp_path, seed, 200)
     assert findings.faults == []
     assert findings.refused.keys() == {"file", "metadata", "tensor"}
+
+
+def test_a_mixture_of_an_architecture_without_any(tmp_path: Path) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_expert_count(8)
+
+    config = Qwen2Config(**SIZES)
+    content = write_gguf(tmp_path / "written.gguf", config, weights(), "F32", change=change).read_bytes()
+    refused(tmp_path, content, r"metadata qwen2\.expert_count: architecture qwen2: mixtures of experts are not supp")

