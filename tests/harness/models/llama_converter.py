@@ -33,7 +33,15 @@ from conversion.base import ModelBase, ModelType, get_model_architecture
 given = ModelBase.load_hparams
 
 def load_hparams(folder, is_mistral_format):
-    return given(folder, is_mistral_format) | json.loads((Path(folder) / "hub.json").read_text())
+    found = given(folder, is_mistral_format) | json.loads((Path(folder) / "hub.json").read_text())
+    return {name: value for name, value in found.items() if name not in ABSENT or value is not None}
+
+ABSENT = ("num_experts_per_tok", "num_global_key_value_heads")
+
+def without_tokenizer(model_class):
+    for other in model_class.__subclasses__():
+        other.set_vocab = lambda self: None
+        without_tokenizer(other)
 
 ModelBase.load_hparams = staticmethod(load_hparams)
 for folder, file, kind in json.loads(sys.argv[1]):
@@ -41,9 +49,8 @@ for folder, file, kind in json.loads(sys.argv[1]):
     hparams = load_hparams(folder, False)
     try:
         model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-        model_class = type(model_class.__name__, (model_class,), {
-            "model_arch": model_class.model_arch, "set_vocab": lambda self: None, "no_mtp": True,
-        })
+        without_tokenizer(ModelBase)
+        model_class = type(model_class.__name__, (model_class,), {"model_arch": model_class.model_arch, "no_mtp": True})
         with torch.inference_mode():
             model_class(folder, gguf.LlamaFileType[kind], Path(file), eager=True).write()
     except BaseException:
@@ -80,7 +87,10 @@ def _as_on_the_hub(config: PretrainedConfig) -> dict[str, Any]:
             "hybrid_override_pattern": pattern,
             "num_hidden_layers": len(kinds),
             "rms_norm_eps": config.layer_norm_epsilon,
+            "num_experts_per_tok": config.num_experts_per_tok if "moe" in kinds else None,
         }
+    if config.model_type == "minimax_m2":
+        return {"rotary_dim": int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))}
     if config.model_type == "cohere2":
         return {"rotary_pct": 1.0}
     if config.model_type == "falcon_h1":
@@ -100,7 +110,10 @@ def convert(place: Path, models: Mapping[str, tuple[PreTrainedModel, str]]) -> d
         model.save_pretrained(folder)
         older, path = _as_on_the_hub(model.config), folder / "config.json"
         (folder / "hub.json").write_text(json.dumps(older))
-        path.write_text(json.dumps(json.loads(path.read_text()) | older))
+        fields = json.loads(path.read_text()) | older
+        path.write_text(
+            json.dumps({name: value for name, value in fields.items() if name not in older or value is not None})
+        )
         vocabulary = {f"t{token}": token for token in range(model.config.get_text_config().vocab_size)}
         (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
         jobs.append((str(folder), str(place / f"{name}.gguf"), kind))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gguf.constants import TokenType
 from transformers import AutoConfig, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from draftwire_core.engine.checkpoint.gguf.architectures.gguf_architecture import GgufArchitecture, Values
 from draftwire_core.engine.checkpoint.gguf.architectures.gguf_keys import FACTORS, GgufKeys
@@ -55,8 +56,9 @@ def read_config(
         values["rope_parameters"] = rotary(keys, architecture, values["head_dim"])
     values |= architecture.constants
     values |= architecture.read(keys, values)
+    kind = values.pop("model_type", architecture.model_type)
     try:
-        config = AutoConfig.for_model(values.pop("model_type", architecture.model_type), **values)
+        config = AutoConfig.for_model(kind, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]], **values)
     except Exception as error:  # the library checks values with errors of several kinds
         raise metadata.refusal(f"{architecture.name}.*", f"no configuration: {error}") from error
     if FACTORS in factors and not architecture.fixed_rotary:
