@@ -30,13 +30,17 @@ PHRASES = {
         "The asyncio client.": "The synchronous client.",
         "To be used on one event loop.": "Safe to use from several threads.",
         "        The call itself needs no ``await``, but a running event loop.\n": "",
-        "await off_loop(partial(Request.of, **options), prompt, MANY_IDS)": "Request.of(prompt, **options)",
-        "await off_loop(partial(Request.of_chat, **options), messages)": "Request.of_chat(messages, **options)",
-        'await off_loop(partial(tokenize_request, text, options), options.get("messages"))': (
-            'tokenize_request(text, options, options.get("messages"))'
+        "off_loop import is_large, kept, off_loop": "off_loop import kept",
+        "        make = partial(Batch.of, prompts, seed, options, keeps_errors=return_exceptions)\n": "",
+        "await off_loop(make, large=is_large(prompts, options))": (
+            "Batch.of(prompts, seed, options, keeps_errors=return_exceptions)"
         ),
-        "from draftwire._messages.off_loop import MANY_IDS, off_loop\n": "",
-        "from functools import partial\n": "",
+        "        large = is_large(text, options)\n": "",
+        'options.get("timeout"), large=large': 'options.get("timeout")',
+        "timeout, large=is_large(ids)": "timeout",
+        "await off_loop(partial(read, Tokenization, response), large=is_large(response.token_ids))": (
+            "read(Tokenization, response)"
+        ),
     },
     "sdk/draftwire/_async/drafters.py": {
         "while requests run, for asyncio.": "while requests run.",
@@ -53,6 +57,16 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         "# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)\n\n": "",
         "import asyncio\n": "import threading\nimport time\n",
         "import grpc.aio\n": "",
+        "from functools import partial\n": "",
+        "from draftwire._messages.off_loop import is_large, off_loop\n": "",
+        "await off_loop(lambda: self.encoded(request() if callable(request) else request), large=large)": (
+            "self.encoded(request() if callable(request) else request)"
+        ),
+        "        large: bool = False,\n": "",
+        "await off_loop(partial(method.response.FromString, response), large=is_large(response))": (
+            "method.response.FromString(response)"
+        ),
+        "*await off_loop(self._prepared, large=self._reader.large)": "*self._prepared()",
         "from contextlib import nullcontext\n": "",
         ", failure_of\n": "\n",
         "RequestCancelledError\n\nRequestT": "RequestCancelledError, from_rpc_error\n\nRequestT",
@@ -84,10 +98,10 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         "asyncio.Event()": "threading.Event()",
         "nullcontext()": "threading.Lock()",
         """        self._opening: asyncio.Task[None] | None = None
-        if transport.must_look_up:
+        if transport.must_look_up or reader.large:
             self._opening = asyncio.create_task(self._look_up_and_open())
         else:
-            self._open()
+            self._open(*self._prepared())
 """: "        self._look_up_and_open()\n",
         """                if self._opening is not None:
                     await self._opening

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
+from google.protobuf.message import Message
 
-from draftwire._calls.async_transport import AsyncTransport, RequestT, ResponseT
+from draftwire._calls.async_transport import AsyncTransport
 from draftwire._calls.call_span import Metadata
 from draftwire._calls.failover import remaining
 from draftwire._messages.methods import VERIFY, Method
@@ -28,16 +29,21 @@ class AsyncEdgeTransport(AsyncTransport):
         self._drafter = drafter
         self._reading: set[asyncio.Task[None]] = set()
 
+    def encoded(self, request: Message) -> Any:
+        """Returns a request as ``open`` takes it: as a message if it wants drafts."""
+        drafted = isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter)
+        return request if drafted else super().encoded(request)
+
     def open(
         self,
-        method: Method[RequestT, ResponseT],
-        request: RequestT,
+        method: Method[Any, Any],
+        request: Any,
         address: str,
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
-        if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
+        if not isinstance(request, pb.GenerateRequest):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,

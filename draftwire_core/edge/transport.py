@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Self
 
+from google.protobuf.message import Message
+
 from draftwire._calls.call_span import Metadata
 from draftwire._calls.failover import remaining
-from draftwire._calls.transport import RequestT, ResponseT, Transport
+from draftwire._calls.transport import Transport
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -25,16 +27,21 @@ class EdgeTransport(Transport):
         super().__init__(verifiers, **options)
         self._drafter = drafter
 
+    def encoded(self, request: Message) -> Any:
+        """Returns a request as ``open`` takes it: as a message if it wants drafts."""
+        drafted = isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter)
+        return request if drafted else super().encoded(request)
+
     def open(
         self,
-        method: Method[RequestT, ResponseT],
-        request: RequestT,
+        method: Method[Any, Any],
+        request: Any,
         address: str,
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
-        if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
+        if not isinstance(request, pb.GenerateRequest):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,9 +18,6 @@ from draftwire import (
     Prompt,
     PromptReport,
 )
-from draftwire._async.client import stream_request
-from draftwire._messages.off_loop import MANY_IDS, off_loop
-from draftwire._messages.requests import Request
 from gateway_service.http.errors import from_draftwire
 from gateway_service.http.field_names import FIELD_NAMES, FieldNames
 from gateway_service.observability.metrics import Metrics
@@ -43,14 +39,11 @@ class Order:
     prompt_alone: bool = False
     """Whether the caller wants the results for the prompt only, and no token after it."""
 
-    async def start(self, client: AsyncClient) -> AsyncGenerationStream:
+    def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
         if self.prompt is not None:
-            request = await off_loop(partial(Request.of, **self.options), self.prompt, MANY_IDS)
-        else:
-            make = partial(Request.of_chat, tools=self.tools, **self.template, **self.options)
-            request = await off_loop(make, self.messages)
-        return stream_request(client, request)
+            return client.stream(self.prompt, **self.options)
+        return client.stream_chat(self.messages, tools=self.tools, **self.template, **self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class GenerationRun:
         """
         try:
             for order in self._orders:
-                self._streams.append(await self._started(order))
+                self._streams.append(self._started(order))
         except BaseException:
             self._cancel()
             raise
@@ -136,9 +129,9 @@ class GenerationRun:
                 found[event.index] = event.result
         return found
 
-    async def _started(self, order: Order) -> AsyncGenerationStream:
+    def _started(self, order: Order) -> AsyncGenerationStream:
         try:
-            return await order.start(self._client)
+            return order.start(self._client)
         except DraftwireError as error:
             raise from_draftwire(error, order.names) from error
 

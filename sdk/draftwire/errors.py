@@ -70,6 +70,17 @@ class DraftwireError(Exception):
     """A failed call. Base class of all errors below; raised itself only for a code and reason without a class."""
 
     default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+    _by_code: ClassVar[dict[grpc.StatusCode, type[DraftwireError]]] = {}
+    _by_reason: ClassVar[dict[str, type[DraftwireError]]] = {}
+
+    def __init_subclass__(cls, code: grpc.StatusCode | None = None, reason: ErrorReason | None = None) -> None:
+        """Makes a class that of the errors with a code, or with a reason, which counts more."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.default_code = code
+            cls._by_code[code] = cls
+        if reason is not None:
+            cls._by_reason[reason] = cls
 
     message: str
     """Description of the failure, in one sentence."""
@@ -137,82 +148,76 @@ class DraftwireError(Exception):
         return f"{self.message} ({'; '.join(missing)})" if missing else self.message
 
 
-class InvalidArgumentError(DraftwireError):
+class InvalidArgumentError(DraftwireError, code=grpc.StatusCode.INVALID_ARGUMENT):
     """The request is invalid, whatever the state of the service."""
 
-    default_code = grpc.StatusCode.INVALID_ARGUMENT
 
-
-class InvalidFieldError(InvalidArgumentError):
+class InvalidFieldError(InvalidArgumentError, reason=ErrorReason.INVALID_FIELD):
     """A field of the request has an invalid value; ``fields`` names it."""
 
 
-class EmptyPromptError(InvalidArgumentError):
+class EmptyPromptError(InvalidArgumentError, reason=ErrorReason.EMPTY_PROMPT):
     """The prompt has no tokens."""
 
 
-class ContextExceededError(InvalidArgumentError):
+class ContextExceededError(InvalidArgumentError, reason=ErrorReason.CONTEXT_EXCEEDED):
     """The prompt, or prompt and max_tokens together, exceed the target's context."""
 
 
-class TokenOutOfRangeError(InvalidArgumentError):
+class TokenOutOfRangeError(InvalidArgumentError, reason=ErrorReason.TOKEN_OUT_OF_RANGE):
     """A token id is not below the target's vocabulary size."""
 
 
-class NothingAllowedError(InvalidArgumentError):
+class NothingAllowedError(InvalidArgumentError, reason=ErrorReason.NOTHING_ALLOWED):
     """The request's own constraints (allowed and banned tokens, bad words, structured output) left no token at a
     position."""
 
 
-class UnsupportedDrafterError(InvalidArgumentError):
+class UnsupportedDrafterError(InvalidArgumentError, reason=ErrorReason.UNSUPPORTED_DRAFTER):
     """The verifier does not support drafter addresses of this form."""
 
 
-class NotFoundError(DraftwireError):
+class NotFoundError(DraftwireError, code=grpc.StatusCode.NOT_FOUND):
     """Something named in the request does not exist."""
 
-    default_code = grpc.StatusCode.NOT_FOUND
 
-
-class DrafterNotFoundError(NotFoundError):
+class DrafterNotFoundError(NotFoundError, reason=ErrorReason.DRAFTER_NOT_FOUND):
     """No drafter of this name is attached."""
 
 
-class RolloutNotFoundError(NotFoundError):
+class RolloutNotFoundError(NotFoundError, reason=ErrorReason.ROLLOUT_NOT_FOUND):
     """No rollout of this drafter is running."""
 
 
-class DrafterExistsError(DraftwireError):
+class DrafterExistsError(DraftwireError, reason=ErrorReason.DRAFTER_EXISTS):
     """A drafter of this name is already attached, at another address."""
 
     default_code = grpc.StatusCode.ALREADY_EXISTS
 
 
-class DrafterUnreachableError(DraftwireError):
+class DrafterUnreachableError(DraftwireError, reason=ErrorReason.DRAFTER_UNREACHABLE):
     """The verifier could not reach the drafter."""
 
     default_code = grpc.StatusCode.UNAVAILABLE
 
 
-class FailedPreconditionError(DraftwireError):
+class FailedPreconditionError(DraftwireError, code=grpc.StatusCode.FAILED_PRECONDITION):
     """The request does not fit the state of the service."""
 
-    default_code = grpc.StatusCode.FAILED_PRECONDITION
 
-
-class TokenizerMismatchError(FailedPreconditionError):
+class TokenizerMismatchError(FailedPreconditionError, reason=ErrorReason.TOKENIZER_MISMATCH):
     """The drafter's tokenizer is not the target's."""
 
 
-class ProtocolMismatchError(FailedPreconditionError):
+class ProtocolMismatchError(FailedPreconditionError, reason=ErrorReason.PROTOCOL_MISMATCH):
     """The two sides share no protocol revision."""
 
 
-class BusyError(FailedPreconditionError):
+class BusyError(FailedPreconditionError, reason=ErrorReason.BUSY):
     """Another change of the same kind is in progress: a model load, or a swap or rollout of the same drafter."""
 
 
-class NotEnabledError(FailedPreconditionError):
+class NotEnabledError(FailedPreconditionError, reason=ErrorReason.NOT_ENABLED):
     """The service was not started with the setting that allows this call; the message names it."""
 
 
@@ -232,119 +237,63 @@ class NumericsMismatchError(ModelMismatchError):
     """
 
 
-class UnauthenticatedError(DraftwireError):
+class UnauthenticatedError(DraftwireError, code=grpc.StatusCode.UNAUTHENTICATED, reason=ErrorReason.UNAUTHENTICATED):
     """The service requires a token, and the call had none or an unknown one."""
 
-    default_code = grpc.StatusCode.UNAUTHENTICATED
 
-
-class PermissionDeniedError(DraftwireError):
+class PermissionDeniedError(DraftwireError, code=grpc.StatusCode.PERMISSION_DENIED, reason=ErrorReason.ROLE_MISSING):
     """The token is known but lacks the role that the call requires; the message names the role."""
 
-    default_code = grpc.StatusCode.PERMISSION_DENIED
 
-
-class ResourceExhaustedError(DraftwireError):
+class ResourceExhaustedError(DraftwireError, code=grpc.StatusCode.RESOURCE_EXHAUSTED):
     """A limit of the service has been reached."""
 
-    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
-
-class AtCapacityError(ResourceExhaustedError):
+class AtCapacityError(ResourceExhaustedError, reason=ErrorReason.AT_CAPACITY):
     """The service is full; try again after ``retry_after_seconds``."""
 
 
-class MessageTooLargeError(ResourceExhaustedError):
+class MessageTooLargeError(ResourceExhaustedError, reason=ErrorReason.MESSAGE_TOO_LARGE):
     """A message is larger than the service's limit."""
 
 
-class UnavailableError(DraftwireError):
+class UnavailableError(DraftwireError, code=grpc.StatusCode.UNAVAILABLE):
     """The service cannot be reached, or the connection was lost. Raised after the client's own retries."""
 
-    default_code = grpc.StatusCode.UNAVAILABLE
 
-
-class ShuttingDownError(UnavailableError):
+class ShuttingDownError(UnavailableError, reason=ErrorReason.SHUTTING_DOWN):
     """The service is shutting down. Raised after the client's own retries."""
 
 
-class DeadlineExceededError(DraftwireError):
+class DeadlineExceededError(
+    DraftwireError, code=grpc.StatusCode.DEADLINE_EXCEEDED, reason=ErrorReason.DEADLINE_EXCEEDED
+):
     """The call did not end within its timeout. For generation, ``partial`` has the output so far."""
 
-    default_code = grpc.StatusCode.DEADLINE_EXCEEDED
 
-
-class IdleError(DeadlineExceededError):
+class IdleError(DeadlineExceededError, reason=ErrorReason.IDLE):
     """The stream was idle for longer than the service keeps its state."""
 
 
-class RequestCancelledError(DraftwireError):
+class RequestCancelledError(DraftwireError, code=grpc.StatusCode.CANCELLED):
     """The call was cancelled, by ``close`` from elsewhere or by the service."""
 
-    default_code = grpc.StatusCode.CANCELLED
 
-
-class UnimplementedError(DraftwireError):
+class UnimplementedError(DraftwireError, code=grpc.StatusCode.UNIMPLEMENTED):
     """The server at the address does not have this call: it is another service, or an older one."""
 
-    default_code = grpc.StatusCode.UNIMPLEMENTED
 
-
-class InternalError(DraftwireError):
+class InternalError(DraftwireError, code=grpc.StatusCode.INTERNAL, reason=ErrorReason.INTERNAL):
     """A fault of the service itself; its log has the cause."""
 
-    default_code = grpc.StatusCode.INTERNAL
-
-
-_BY_REASON: dict[str, type[DraftwireError]] = {
-    ErrorReason.INVALID_FIELD: InvalidFieldError,
-    ErrorReason.EMPTY_PROMPT: EmptyPromptError,
-    ErrorReason.CONTEXT_EXCEEDED: ContextExceededError,
-    ErrorReason.TOKEN_OUT_OF_RANGE: TokenOutOfRangeError,
-    ErrorReason.DRAFTER_NOT_FOUND: DrafterNotFoundError,
-    ErrorReason.DRAFTER_EXISTS: DrafterExistsError,
-    ErrorReason.DRAFTER_UNREACHABLE: DrafterUnreachableError,
-    ErrorReason.TOKENIZER_MISMATCH: TokenizerMismatchError,
-    ErrorReason.PROTOCOL_MISMATCH: ProtocolMismatchError,
-    ErrorReason.UNSUPPORTED_DRAFTER: UnsupportedDrafterError,
-    ErrorReason.AT_CAPACITY: AtCapacityError,
-    ErrorReason.SHUTTING_DOWN: ShuttingDownError,
-    ErrorReason.INTERNAL: InternalError,
-    ErrorReason.MESSAGE_TOO_LARGE: MessageTooLargeError,
-    ErrorReason.ROLLOUT_NOT_FOUND: RolloutNotFoundError,
-    ErrorReason.BUSY: BusyError,
-    ErrorReason.IDLE: IdleError,
-    ErrorReason.NOT_ENABLED: NotEnabledError,
-    ErrorReason.NOTHING_ALLOWED: NothingAllowedError,
-    ErrorReason.UNAUTHENTICATED: UnauthenticatedError,
-    ErrorReason.ROLE_MISSING: PermissionDeniedError,
-    ErrorReason.DEADLINE_EXCEEDED: DeadlineExceededError,
-}
-
-_BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {
-    cls.default_code: cls
-    for cls in (
-        InvalidArgumentError,
-        NotFoundError,
-        FailedPreconditionError,
-        UnauthenticatedError,
-        PermissionDeniedError,
-        ResourceExhaustedError,
-        UnavailableError,
-        DeadlineExceededError,
-        RequestCancelledError,
-        UnimplementedError,
-        InternalError,
-    )
-}
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def error_class(code: grpc.StatusCode, reason: str | None) -> type[DraftwireError]:
     """Returns the class for a reason, or for the code if the reason has none."""
-    by_reason = _BY_REASON.get(reason) if reason is not None else None
-    return by_reason or _BY_CODE.get(code, DraftwireError)
+    by_reason = DraftwireError._by_reason.get(reason or "")
+    return by_reason or DraftwireError._by_code.get(code, DraftwireError)
 
 
 def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) -> DraftwireError:

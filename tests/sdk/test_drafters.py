@@ -15,7 +15,8 @@ from draftwire import (
     UnavailableError,
     VerifierShare,
 )
-from draftwire._types.drafter import read_drafter
+from draftwire._types.drafter import Drafter
+from draftwire._types.from_message import read
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_service_pb2 as drafting
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, drafter_message, rich_status
@@ -104,7 +105,7 @@ def test_trust(client: Client) -> None:
     message = drafter_message("x")
     message.trusted, message.lossy_draft_tokens, message.lossy_accepted_tokens = True, 9, 5
     message.resting = True
-    found = read_drafter(message)
+    found = read(Drafter, message)
     assert (found.trusted, found.lossy_draft_tokens, found.lossy_accepted_tokens) == (True, 9, 5)
     assert found.resting
 
@@ -112,7 +113,7 @@ def test_trust(client: Client) -> None:
 def test_a_suspended_drafter() -> None:
     message = drafter_message("x")
     message.state = pool.DRAFTER_STATE_SUSPENDED
-    assert read_drafter(message).state == "suspended"
+    assert read(Drafter, message).state == "suspended"
 
 
 def test_loading_a_model_talks_to_the_drafter_service(verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:

@@ -20,14 +20,15 @@ from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._messages.conversation import ChatOptions, Messages, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
-from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
-from draftwire._messages.off_loop import MANY_IDS, off_loop
+from draftwire._messages.methods import DETOKENIZE, FOLLOW_TRAFFIC, GET_MODEL_INFO, TOKENIZE
+from draftwire._messages.off_loop import is_large, kept, off_loop
 from draftwire._messages.option_types import whole
+from draftwire._messages.reading import Subscription
 from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
-from draftwire._messages.tokenization import Tokenization, TokenizeOptions, read_tokenization, tokenize_request
-from draftwire._messages.traffic import Traffic, TrafficReader
-from draftwire._messages.validation import token_ids
+from draftwire._messages.tokenization import Tokenization, TokenizeOptions, detokenize_request, tokenize_request
+from draftwire._messages.traffic import Traffic, read_traffic
+from draftwire._types.from_message import read
 from draftwire._types.generation import Generation
 from draftwire._types.model import VerifierInfo, read_verifier_info
 from draftwire._types.options import BatchOptions, GenerateOptions
@@ -122,7 +123,7 @@ class AsyncClient:
             TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
-        return await self._generations.choices(await off_loop(partial(Request.of, **options), prompt, MANY_IDS), n)
+        return await self._generations.choices(Request.of(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continues a prompt and iterates over its chunks as they are committed.
@@ -135,7 +136,8 @@ class AsyncClient:
             options: see ``GenerateOptions``.
 
         Raises:
-            InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
+            InvalidFieldError: a value of a request that is not large cannot be encoded. All other errors of
+                ``generate`` are raised while iterating.
         """
         return self._generations.stream(Request.of(prompt, **options))
 
@@ -153,7 +155,7 @@ class AsyncClient:
         Raises:
             DraftwireError: as ``generate``.
         """
-        return await self._generations.choices(await off_loop(partial(Request.of_chat, **options), messages), n)
+        return await self._generations.choices(Request.of_chat(messages, **options), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> AsyncGenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
@@ -207,7 +209,9 @@ class AsyncClient:
                 are cancelled. If the prompt itself is at fault (``EmptyPromptError``, ``ContextExceededError``,
                 ``TokenOutOfRangeError``), they run to completion first.
         """
-        batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
+        prompts = [kept(each) for each in prompts]
+        make = partial(Batch.of, prompts, seed, options, keeps_errors=return_exceptions)
+        batch = await off_loop(make, large=is_large(prompts, options))
         await self._generations.run(batch, whole("max_concurrency", max_concurrency))
         return batch.outcomes()
 
@@ -227,8 +231,11 @@ class AsyncClient:
 
     async def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        request = await off_loop(partial(tokenize_request, text, options), options.get("messages"))
-        return read_tokenization(await self._transport.call(TOKENIZE, request, options.get("timeout")))
+        options["messages"] = kept(options.get("messages"))
+        request = partial(tokenize_request, text, options)
+        large = is_large(text, options)
+        response = await self._transport.call(TOKENIZE, request, options.get("timeout"), large=large)
+        return await off_loop(partial(read, Tokenization, response), large=is_large(response.token_ids))
 
     async def detokenize(
         self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None
@@ -244,8 +251,9 @@ class AsyncClient:
             TokenOutOfRangeError: an id is not in the vocabulary.
             DraftwireError: the call failed otherwise.
         """
-        request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
-        response = await self._transport.call(DETOKENIZE, request, timeout)
+        ids = kept(ids)
+        request = partial(detokenize_request, ids, skip_special_tokens)
+        response = await self._transport.call(DETOKENIZE, request, timeout, large=is_large(ids))
         return response.text
 
     async def score(
@@ -278,7 +286,7 @@ class AsyncClient:
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
-        return self._transport.stream(TrafficReader(), None)
+        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic), None)
 
     async def model_info(
         self,
@@ -333,8 +341,3 @@ class AsyncClient:
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> AsyncTransport:
         return AsyncTransport(verifiers, **options)
-
-
-def stream_request(client: AsyncClient, request: Request) -> AsyncGenerationStream:
-    """Starts a request that is made already, as ``AsyncClient.stream`` does."""
-    return client._generations.stream(request)

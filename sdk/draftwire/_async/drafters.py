@@ -15,13 +15,15 @@ from draftwire._messages.methods import (
     LOAD_MODEL,
     START_ROLLOUT,
     SWAP_DRAFTER,
+    WATCH_DRAFTERS,
 )
+from draftwire._messages.reading import Subscription
 from draftwire._messages.requests import new_request_id
 from draftwire._messages.validation import duration
-from draftwire._messages.watching import WatchReader
-from draftwire._types.drafter import Drafter, DrafterList, Swap, read_drafter, read_drafters
-from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info, read_model_load
-from draftwire._types.rollout import Rollout, RolloutList, read_rollout
+from draftwire._types.drafter import Drafter, DrafterList, Swap
+from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info
+from draftwire._types.from_message import read, read_all
+from draftwire._types.rollout import Rollout, RolloutList
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1 import drafter_service_pb2 as drafter_pb
 
@@ -40,7 +42,7 @@ class AsyncDrafters:
             DraftwireError: the call failed.
         """
         response = await self._transport.call(LIST_DRAFTERS, pb.ListDraftersRequest())
-        return read_drafters(response.drafters)
+        return read_all(Drafter, response.drafters)
 
     async def attach(
         self,
@@ -81,7 +83,7 @@ class AsyncDrafters:
         if trusted is not None:
             request.trusted = trusted
         response = await self._transport.call(ATTACH_DRAFTER, request, timeout)
-        return read_drafter(response.drafter)
+        return read(Drafter, response.drafter)
 
     async def renew(self, name: str, lease: float, *, timeout: float | None = None) -> None:
         """Renews the lease of a drafter that was attached with one; it attaches nothing.
@@ -111,7 +113,7 @@ class AsyncDrafters:
         """
         request = pb.DetachDrafterRequest(name=name)
         response = await self._transport.call(DETACH_DRAFTER, request, timeout)
-        return read_drafter(response.drafter)
+        return read(Drafter, response.drafter)
 
     async def swap(self, old: str, new: str, request_id: str | None = None, *, timeout: float | None = None) -> Swap:
         """Moves every sequence from one drafter to another and returns once the old one is released.
@@ -133,7 +135,7 @@ class AsyncDrafters:
         """
         request = pb.SwapDrafterRequest(old_name=old, new_name=new, request_id=request_id or new_request_id())
         response = await self._transport.call(SWAP_DRAFTER, request, timeout)
-        return Swap(read_drafter(response.drafter), response.moved_sequences)
+        return Swap(read(Drafter, response.drafter), response.moved_sequences)
 
     async def rollout(self, old: str, new: str, share: float, *, timeout: float | None = None) -> Rollout:
         """Starts a rollout: a new drafter gets a share of another one's sequences before it takes over.
@@ -156,7 +158,7 @@ class AsyncDrafters:
         """
         request = pb.StartRolloutRequest(old_name=old, new_name=new, share=share)
         response = await self._transport.call(START_ROLLOUT, request, timeout)
-        return read_rollout(response.rollout)
+        return read(Rollout, response.rollout)
 
     async def promote(self, new: str, *, timeout: float | None = None) -> Rollout:
         """Ends a rollout: the new drafter takes over all sequences, and the old one is released.
@@ -171,7 +173,7 @@ class AsyncDrafters:
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=True)
         response = await self._transport.call(FINISH_ROLLOUT, request, timeout)
-        return read_rollout(response.rollout)
+        return read(Rollout, response.rollout)
 
     async def withdraw(self, new: str, *, timeout: float | None = None) -> Rollout:
         """Ends a rollout: the new drafter returns its sequences to the old one and is released.
@@ -186,7 +188,7 @@ class AsyncDrafters:
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=False)
         response = await self._transport.call(FINISH_ROLLOUT, request, timeout)
-        return read_rollout(response.rollout)
+        return read(Rollout, response.rollout)
 
     async def rollouts(self) -> RolloutList:
         """Returns the running rollouts, then the recently ended ones, newest first.
@@ -195,7 +197,7 @@ class AsyncDrafters:
             DraftwireError: the call failed.
         """
         found = await self._transport.call(LIST_ROLLOUTS, pb.ListRolloutsRequest())
-        return [read_rollout(rollout) for rollout in found.rollouts]
+        return read_all(Rollout, found.rollouts)
 
     async def load_model(
         self,
@@ -227,7 +229,7 @@ class AsyncDrafters:
         """
         request = drafter_pb.LoadModelRequest(model=model, request_id=request_id or new_request_id(), wait=wait)
         response = await self._transport.call(LOAD_MODEL, request, timeout, address=drafter_address)
-        return read_model_load(response.load)
+        return read(ModelLoad, response.load)
 
     async def load_state(self, drafter_address: str, *, timeout: float | None = None) -> DrafterServiceInfo:
         """Returns a drafter service's model, the state of its last model change, and its load.
@@ -253,4 +255,6 @@ class AsyncDrafters:
         Raises:
             DraftwireError: the call failed, raised while iterating.
         """
-        return self._transport.stream(WatchReader(), None)
+        return self._transport.stream(
+            Subscription(WATCH_DRAFTERS, lambda response: read_all(Drafter, response.drafters)), None
+        )

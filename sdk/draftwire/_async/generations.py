@@ -69,7 +69,7 @@ class AsyncGenerations:
 
     def stream(self, request: Request, *, whole: bool = False) -> AsyncGenerationStream:
         """Starts a request. ``whole``: the caller sees no chunk before the result."""
-        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
+        reader = GenerationReader(request, may_begin_anew=whole and self._transport.restarts)
         return AsyncGenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
     async def choices(self, request: Request, number: int) -> Generation:

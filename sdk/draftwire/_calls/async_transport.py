@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from draftwire._auth.security import Security
-from draftwire._calls.call_span import Metadata, begin_call_span
+from draftwire._calls.call_span import CallSpan, Metadata, begin_call_span
 from draftwire._calls.channel import AsyncChannels
 from draftwire._calls.deadline import Deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
@@ -24,6 +25,7 @@ from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, rem
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.upkeep import AsyncUpkeep, failure_of
 from draftwire._messages.methods import Method, has_receipt
+from draftwire._messages.off_loop import is_large, off_loop
 from draftwire._messages.reading import Reader
 from draftwire._types.address import check_address
 from draftwire._types.generation import Generation
@@ -67,13 +69,18 @@ class AsyncTransport:
     async def call(
         self,
         method: Method[RequestT, ResponseT],
-        request: RequestT,
+        request: RequestT | Callable[[], RequestT],
         timeout: float | None = None,
         *,
         address: str | None = None,
+        large: bool = False,
     ) -> ResponseT:
-        """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
+        """Makes a unary call to a verifier, or to the service at an address, and returns its response.
+
+        A request may be given as the function that makes it.
+        """
         deadline = self.deadline(timeout)
+        encoded = await off_loop(lambda: self.encoded(request() if callable(request) else request), large=large)
         if address is None:
             await self._upkeep.look_up()
         else:
@@ -82,16 +89,12 @@ class AsyncTransport:
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
-            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
-            )
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
             try:
                 metadata = self._channels.metadata()
-                response: ResponseT = await rpc(request, timeout=remaining(deadline), metadata=metadata)
+                response: bytes = await rpc(encoded, timeout=remaining(deadline), metadata=metadata)
                 attempts.succeeded()
-                return response
+                break
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 failure = failure_of(error)
                 if self.closed:
@@ -101,24 +104,40 @@ class AsyncTransport:
                 wait = attempts.failed(failure, deadline)
             await asyncio.sleep(wait)
             await self._upkeep.look_up()
+        return await off_loop(partial(method.response.FromString, response), large=is_large(response))
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
         """Starts a streaming call."""
         return AsyncStream(self, reader, self.deadline(timeout))
 
+    def prepare(self, reader: Reader[Any, Any, Any], attempts: Attempts) -> tuple[str, Any]:
+        """Chooses the verifier of a stream's next attempt; returns it, and the request for it, encoded.
+
+        May run in any thread.
+        """
+        attempts.key = reader.key(self._endpoints.policy.prefix_bytes)
+        address = attempts.next_address()
+        try:
+            return address, self.encoded(reader.next_request(resumable=attempts.replaceable))
+        except BaseException:
+            attempts.end()
+            raise
+
+    def encoded(self, request: Message) -> Any:
+        """Returns a request as ``open`` takes it. May run in any thread."""
+        return request.SerializeToString()
+
     def open(
         self,
-        method: Method[RequestT, ResponseT],
-        request: RequestT,
+        method: Method[Any, Any],
+        request: Any,
         address: str,
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, with ``read`` and ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+            method.path, response_deserializer=method.response.FromString
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
@@ -144,9 +163,9 @@ class AsyncTransport:
             return False
         return True
 
-    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
+    def attempts(self) -> Attempts:
         """Returns the attempts of a new stream."""
-        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+        return Attempts(self._endpoints, self._retry)
 
     def statuses(self) -> list[VerifierStatus]:
         """Returns the client's view of each verifier."""
@@ -191,13 +210,13 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._lock = nullcontext()
         self._call: Any = None
         self._address = ""
-        self._attempts = transport.attempts(reader)
-        self._span = begin_call_span(reader)
+        self._attempts = transport.attempts()
+        self._span: CallSpan | None = None
         self._opening: asyncio.Task[None] | None = None
-        if transport.must_look_up:
+        if transport.must_look_up or reader.large:
             self._opening = asyncio.create_task(self._look_up_and_open())
         else:
-            self._open()
+            self._open(*self._prepared())
 
     def __aiter__(self) -> Self:
         """Returns the stream itself."""
@@ -269,14 +288,21 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             call.cancel()
             self._end()
 
-    def _open(self, raw: grpc.RpcError | None = None) -> None:
+    def _prepared(self) -> tuple[str, Any]:
+        """Returns the verifier of the next attempt, and the request for it. May run in any thread."""
+        prepared = self._transport.prepare(self._reader, self._attempts)
+        if self._closed.is_set():  # meanwhile, so that nobody else ends the attempt
+            self._attempts.end()
+        return prepared
+
+    def _open(self, address: str, request: Any, raw: grpc.RpcError | None = None) -> None:
         with self._lock:
-            if self._closed.is_set():
-                raise RequestCancelledError("the stream was closed", raw=raw)
-            self._address = address = self._attempts.next_address()
             try:
+                if self._closed.is_set():
+                    raise RequestCancelledError("the stream was closed", raw=raw)
+                self._address = address
                 self._transport.refresh()
-                request = self._reader.next_request(resumable=self._attempts.replaceable)
+                self._span = self._span or begin_call_span(self._reader)
                 metadata = self._span.attempt(address) if self._span is not None else ()
                 self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
             except BaseException:
@@ -285,7 +311,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
 
     async def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
         await self._transport.look_up()
-        self._open(raw)
+        self._open(*await off_loop(self._prepared, large=self._reader.large), raw)
 
     async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
         """Starts the next attempt after a failure, or raises the error for the caller."""

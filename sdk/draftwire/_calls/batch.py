@@ -74,7 +74,9 @@ class Batch:
         requests: list[Request | DraftwireError] = []
         for index, (prompt, its_seed) in enumerate(zip(prompts, seeds, strict=True)):
             try:
-                requests.append(Request.of(prompt, seed=its_seed, **options))
+                request = Request.of(prompt, seed=its_seed, **options)
+                request.message  # noqa: B018 - what is wrong with a large one is raised here, before any is sent
+                requests.append(request)
             except TypeError as error:
                 if not _PROMPT.match(str(error)):
                     raise  # it is about an option, which all prompts share

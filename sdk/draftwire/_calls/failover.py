@@ -94,7 +94,8 @@ class Attempts:
         """
         self._endpoints = endpoints
         self._policy = policy
-        self._key = key
+        self.key = key
+        """The key; to be set before the first attempt."""
         self._repeatable = repeatable
         self._stays = stays
         self._address = endpoints.current
@@ -125,9 +126,9 @@ class Attempts:
         if self._mismatch is not None and not self._alike:
             raise self._mismatch
         self._got_token = False
-        if self._key is not None or self._different:
+        if self.key is not None or self._different:
             numerics = self._numerics if self._begun else None
-            address = self._endpoints.take(self._key or b"", self._tried, self._different, numerics)
+            address = self._endpoints.take(self.key or b"", self._tried, self._different, numerics)
             with self._lock:
                 self._address = self._taken = address
         elif not (self._stays and self._failures):
@@ -144,7 +145,7 @@ class Attempts:
             started = response.started
             if not self._begun:
                 self._numerics, self._beginner = started.numerics, self._address
-            if self._key is not None:
+            if self.key is not None:
                 requests = started.requests if started.HasField("requests") else None
                 self._endpoints.told(self._address, started.model_fingerprint, requests, started.numerics)
 
@@ -174,7 +175,7 @@ class Attempts:
         self.end()
         if isinstance(error, NumericsMismatchError):
             return self._differs(error)
-        if isinstance(error, AtCapacityError) and (self._begun or self._key is not None):
+        if isinstance(error, AtCapacityError) and (self._begun or self.key is not None):
             return self._until(deadline, self._refused(error))
         if not is_loss(error):
             raise error

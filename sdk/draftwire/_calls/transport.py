@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.message import Message
 
 from draftwire._auth.security import Security
-from draftwire._calls.call_span import Metadata, begin_call_span
+from draftwire._calls.call_span import CallSpan, Metadata, begin_call_span
 from draftwire._calls.channel import Channels
 from draftwire._calls.deadline import Deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
@@ -70,13 +70,17 @@ class Transport:
     def call(
         self,
         method: Method[RequestT, ResponseT],
-        request: RequestT,
+        request: RequestT | Callable[[], RequestT],
         timeout: float | None = None,
         *,
         address: str | None = None,
     ) -> ResponseT:
-        """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
+        """Makes a unary call to a verifier, or to the service at an address, and returns its response.
+
+        A request may be given as the function that makes it.
+        """
         deadline = self.deadline(timeout)
+        encoded = self.encoded(request() if callable(request) else request)
         if address is None:
             self._upkeep.look_up()
         else:
@@ -85,16 +89,12 @@ class Transport:
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
-            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
-            )
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
             try:
                 metadata = self._channels.metadata()
-                response: ResponseT = rpc(request, timeout=remaining(deadline), metadata=metadata)
+                response: bytes = rpc(encoded, timeout=remaining(deadline), metadata=metadata)
                 attempts.succeeded()
-                return response
+                break
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
                 if self.closed:
@@ -104,24 +104,40 @@ class Transport:
                 wait = attempts.failed(failure, deadline)
             time.sleep(wait)
             self._upkeep.look_up()
+        return method.response.FromString(response)
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
         """Starts a streaming call."""
         return Stream(self, reader, self.deadline(timeout))
 
+    def prepare(self, reader: Reader[Any, Any, Any], attempts: Attempts) -> tuple[str, Any]:
+        """Chooses the verifier of a stream's next attempt; returns it, and the request for it, encoded.
+
+        May run in any thread.
+        """
+        attempts.key = reader.key(self._endpoints.policy.prefix_bytes)
+        address = attempts.next_address()
+        try:
+            return address, self.encoded(reader.next_request(resumable=attempts.replaceable))
+        except BaseException:
+            attempts.end()
+            raise
+
+    def encoded(self, request: Message) -> Any:
+        """Returns a request as ``open`` takes it. May run in any thread."""
+        return request.SerializeToString()
+
     def open(
         self,
-        method: Method[RequestT, ResponseT],
-        request: RequestT,
+        method: Method[Any, Any],
+        request: Any,
         address: str,
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, an iterator with ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+            method.path, response_deserializer=method.response.FromString
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
@@ -146,9 +162,9 @@ class Transport:
             return False
         return True
 
-    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
+    def attempts(self) -> Attempts:
         """Returns the attempts of a new stream."""
-        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+        return Attempts(self._endpoints, self._retry)
 
     def statuses(self) -> list[VerifierStatus]:
         """Returns the client's view of each verifier."""
@@ -187,8 +203,8 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._lock = threading.Lock()
         self._call: Any = None
         self._address = ""
-        self._attempts = transport.attempts(reader)
-        self._span = begin_call_span(reader)
+        self._attempts = transport.attempts()
+        self._span: CallSpan | None = None
         self._look_up_and_open()
 
     def __iter__(self) -> Self:
@@ -256,14 +272,21 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             call.cancel()
             self._end()
 
-    def _open(self, raw: grpc.RpcError | None = None) -> None:
+    def _prepared(self) -> tuple[str, Any]:
+        """Returns the verifier of the next attempt, and the request for it. May run in any thread."""
+        prepared = self._transport.prepare(self._reader, self._attempts)
+        if self._closed.is_set():  # meanwhile, so that nobody else ends the attempt
+            self._attempts.end()
+        return prepared
+
+    def _open(self, address: str, request: Any, raw: grpc.RpcError | None = None) -> None:
         with self._lock:
-            if self._closed.is_set():
-                raise RequestCancelledError("the stream was closed", raw=raw)
-            self._address = address = self._attempts.next_address()
             try:
+                if self._closed.is_set():
+                    raise RequestCancelledError("the stream was closed", raw=raw)
+                self._address = address
                 self._transport.refresh()
-                request = self._reader.next_request(resumable=self._attempts.replaceable)
+                self._span = self._span or begin_call_span(self._reader)
                 metadata = self._span.attempt(address) if self._span is not None else ()
                 self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
             except BaseException:
@@ -272,7 +295,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
 
     def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
         self._transport.look_up()
-        self._open(raw)
+        self._open(*self._prepared(), raw)
 
     def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:
         """Starts the next attempt after a failure, or raises the error for the caller."""

@@ -1,30 +1,52 @@
-"""Encoding off the event loop of what takes long: conversations of many messages, prompts of many token ids."""
+"""Work beside the event loop: encoding large requests and reading large responses, which take longer than it may."""
 
 from __future__ import annotations
 
 import asyncio
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-MANY_IDS = 16384
-"""Most token ids that are encoded on an event loop, where they take a few milliseconds."""
-_MANY_MESSAGES = 256
-"""Most messages that are, likewise."""
+_LARGE = 16384
+"""Size from which values are large, in token ids: a few milliseconds of work."""
+_TEXT = 64
+"""Characters, or bytes of a message, that are as much work as a token id."""
+_MAPPING = 64
+"""The work on a message of a conversation, in token ids."""
 
 MadeT = TypeVar("MadeT")
 
 
-async def off_loop(make: Callable[[Any], MadeT], values: Any, many: int = _MANY_MESSAGES) -> MadeT:
-    """Returns what ``make`` makes of values, messages or token ids; a thread calls it if they are many.
+async def off_loop(make: Callable[[], MadeT], *, large: bool) -> MadeT:
+    """Returns what ``make`` returns, called by a thread if it works on large values."""
+    return await asyncio.to_thread(make) if large else make()
 
-    Args:
-        make: encodes the values.
-        values: values, which the caller may change meanwhile; or a text, or what ``make`` refuses.
-        many: most values that are encoded on the event loop.
+
+def is_large(*values: Any) -> bool:
+    """Returns whether it would hold up an event loop to encode values: texts, token ids, conversations, options.
+
+    Looks at no more of them than it takes to tell.
     """
-    if isinstance(values, list | Iterator):
-        values = list(values)
-    if isinstance(values, str | bytes | Mapping) or operator.length_hint(values) <= many:
-        return make(values)
-    return await asyncio.to_thread(make, values)
+    waiting = list(values)
+    room = _LARGE
+    while waiting and room > 0:
+        value = waiting.pop()
+        room -= 1
+        if isinstance(value, str | bytes):
+            room -= len(value) // _TEXT
+        elif is_dataclass(value):
+            waiting += [getattr(value, field.name) for field in fields(value)]
+        elif isinstance(value, Mapping):
+            room -= _MAPPING
+            waiting += list(value.values())[:room] if room > 0 else ()
+        elif isinstance(value, list | tuple) and not isinstance(next(iter(value), None), int):
+            waiting += value[: max(room, 0)]
+        else:
+            room -= operator.length_hint(value)
+    return room <= 0
+
+
+def kept(values: Any) -> Any:
+    """Returns values that their caller neither changes nor uses up until they are encoded."""
+    return list(values) if isinstance(values, list | Iterator) else values

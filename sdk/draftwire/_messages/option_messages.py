@@ -10,22 +10,17 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from draftwire._messages.validation import UINT64_END, biases, duration, named, text_list, token_ids, unsigned
+from draftwire._types.from_message import numbers_of
 from draftwire._types.option import Option, options_of
 from draftwire._types.options import GenerateOptions
 from draftwire._types.quoting import quoted
-from draftwire._types.speculation import PLANNINGS, PRESETS, RULES, Speculation
+from draftwire._types.speculation import RULES, Speculation
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
 _FORMS = "structured_output."
 _JUMP_AHEAD = "jump_ahead"
 """The option of forms that is no form."""
-_NAMES: dict[str, Mapping[Any, Any]] = {
-    "AcceptanceRule": RULES,
-    "AcceptancePreset": PRESETS,
-    "DraftPlanning": PLANNINGS,
-}
-"""The names of enumerations' numbers."""
 
 
 def write_options(request: pb.GenerateRequest, options: Mapping[str, Any]) -> None:
@@ -113,7 +108,7 @@ def _write(request: Message, option: Option, value: Any) -> None:
 def _single(field: FieldDescriptor, option: Option, value: Any) -> Any:
     path, least = option.path or "", int(option.range.least or 0)
     if field.type == FieldDescriptor.TYPE_ENUM:
-        return named(path, _NAMES[field.enum_type.name], value)
+        return named(path, numbers_of(option.type, field.enum_type), value)
     if field.type == FieldDescriptor.TYPE_UINT32:
         return unsigned(path, value, least=least)
     if field.type == FieldDescriptor.TYPE_UINT64:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from draftwire._messages.methods import GENERATE, Method
+from draftwire._messages.off_loop import is_large
 from draftwire._messages.prompt_prefix import prompt_prefix
+from draftwire._messages.requests import Request
+from draftwire._types.from_message import numbers_of, read
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
-from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
-from draftwire._types.speculation import (
-    NO_SPECULATION,
-    PLANNING_NAMES,
-    PRESET_NAMES,
-    RULE_NAMES,
-    DrafterShare,
-    SpeculationStats,
-)
+from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_prompt
+from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatchError
-from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
-_FINISH_REASONS: dict[int, FinishReason] = {
-    pb.FINISH_REASON_STOP: "stop",
-    pb.FINISH_REASON_LENGTH: "length",
-    pb.FINISH_REASON_DEADLINE: "deadline",
-}
+_FINISH_REASONS = {number: name for name, number in numbers_of(FinishReason, pb.FinishReason.DESCRIPTOR).items()}
 _INT64_END = 1 << 63
 _LEAST_TIME = 0.001
 """Time limit in seconds of a request that is resumed after its ``max_time``, so that it ends immediately."""
@@ -49,10 +41,15 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
     def finished(self) -> bool:
         """Whether no further response is expected."""
 
+    @property
+    def large(self) -> bool:
+        """Whether it would hold up an event loop to make ``key`` and ``next_request``."""
+        return False
+
     def key(self, size: int) -> bytes | None:
         """Returns the key that selects the verifier (see ``spreading``): the first ``size`` bytes of the prompt.
 
-        None selects the verifier in use.
+        None, the default, selects the verifier in use.
         """
 
     def next_request(self, *, resumable: bool) -> RequestT:
@@ -63,29 +60,44 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
 
     def begin_anew(self) -> bool:
         """Forgets what was read, so that the next request is the first one again. Returns False if it cannot."""
+        return False
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Reads a response; returns the caller's item, if any."""
 
 
-class GenerationReader:
+class Subscription(Reader[RequestT, ResponseT, ItemT_co]):
+    """Reads a stream that never ends. After a lost connection it continues with what happens from then on."""
+
+    finished = False
+
+    def __init__(self, method: Method[RequestT, ResponseT], item: Callable[[ResponseT], ItemT_co]) -> None:
+        """Starts before the first attempt. ``item`` makes the caller's item of a response."""
+        self.method = method
+        self.read = item
+
+    def next_request(self, *, resumable: bool) -> RequestT:
+        """Returns the request, which is always the same."""
+        return self.method.request()
+
+
+class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):
     """Reads the events of one request, across all its attempts."""
 
     method = GENERATE
 
-    def __init__(self, request: pb.GenerateRequest, *, may_begin_anew: bool = False) -> None:
+    def __init__(self, request: Request, *, may_begin_anew: bool = False) -> None:
         """Starts before the first attempt. ``may_begin_anew``: the caller gets no chunks before the result."""
         self._request = request
         self._may_begin_anew = may_begin_anew
         self._begin = time.monotonic()
         self._restarts = 0
         self._result: Generation | None = None
-        self.seed: int = request.sampling.seed
+        self.seed: int = request.seed
         self._forget()
 
     def _forget(self) -> None:
         """Resets everything that was read."""
-        request = self._request
         self._resumes = 0
         self._first_token: float | None = None
         self._token_ids: list[int] = []
@@ -99,8 +111,8 @@ class GenerationReader:
         self._model_fingerprint = ""
         self._numerics = ""
         self.left_out: list[str] = []
-        self.request_id: str = request.request_id
-        self.prompt_token_ids: list[int] = list(request.token_ids.ids)
+        self.request_id = ""
+        self.prompt_token_ids: list[int] = []
 
     @property
     def finished(self) -> bool:
@@ -108,13 +120,18 @@ class GenerationReader:
         return self._result is not None
 
     @property
+    def large(self) -> bool:
+        """Whether the request, or what was read of its output, is large."""
+        return self._request.large or is_large(self._token_ids)
+
+    @property
     def operation(self) -> str:
         """The kind of request, as named in traces."""
-        return "chat" if self._request.HasField("messages") else "text_completion"
+        return "chat" if self._request.message.HasField("messages") else "text_completion"
 
     def asked(self) -> dict[str, Any]:
         """Returns the request's sampling parameters as span attributes; never the prompt."""
-        request, sampling = self._request, self._request.sampling
+        request, sampling = self._request.message, self._request.message.sampling
         # Span attributes have no unsigned 64-bit integers.
         values: dict[str, Any] = {"gen_ai.request.seed": self.seed if self.seed < _INT64_END else str(self.seed)}
         if request.HasField("max_tokens"):
@@ -178,15 +195,16 @@ class GenerationReader:
 
     def key(self, size: int) -> bytes | None:
         """Returns the first bytes of the prompt; None if drafters are named, which other verifiers may not have."""
-        asked = self._request.speculation
-        return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request, size)
+        asked = self._request.message.speculation
+        return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request.message, size)
 
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
         """Returns the request, to be resumed after the tokens read so far."""
         self._resumed_tokens = len(self._token_ids)
-        request = pb.GenerateRequest()
-        request.CopyFrom(self._request)
+        request = self._request.attempt()
         request.resumable = resumable
+        if not self.prompt_token_ids:
+            self.prompt_token_ids = list(request.token_ids.ids)
         if len(self._prompt.token_ids) < self._prompt_tokens:
             self._prompt.Clear()  # the report was interrupted
         elif self._prompt.token_ids:  # the report is complete and is not needed again
@@ -269,22 +287,19 @@ class GenerationReader:
         self._texts.append(message.text)
         self._token_texts += message.token_texts
         self._text_offsets += message.text_offsets
-        logprobs = read_logprobs(message.log_probs)
-        self._logprobs += logprobs
         names = (None, *message.drafters)
-        return Chunk(
-            text=message.text,
-            token_ids=list(message.token_ids),
+        chunk = read(
+            Chunk,
+            message,
             sources=[names[source] if source < len(names) else None for source in message.sources],
-            token_texts=list(message.token_texts),
-            text_offsets=list(message.text_offsets),
-            logprobs=logprobs,
             rejected=[
-                RejectedDraft(draft.token_id, draft.text, name, draft.position, draft.depth)
+                read(RejectedDraft, draft, drafter=name)
                 for draft in message.rejected
                 if draft.source < len(names) and (name := names[draft.source]) is not None
             ],
         )
+        self._logprobs += chunk.logprobs
+        return chunk
 
     def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:
         self._texts.append(message.text)
@@ -293,7 +308,7 @@ class GenerationReader:
             token_ids=list(self._token_ids),
             finish_reason=_FINISH_REASONS.get(message.finish_reason, "stop"),
             usage=self._usage(message.usage),
-            speculation=read_speculation(message.speculation, len(self._token_ids) - self._resumed_tokens),
+            speculation=read(SpeculationStats, message.speculation, tokens=len(self._token_ids) - self._resumed_tokens),
             seed=self.seed,
             request_id=self.request_id,
             prompt_token_ids=self.prompt_token_ids,
@@ -314,32 +329,4 @@ class GenerationReader:
         if self._resumed_tokens or self._restarts:  # the verifier measured only the last attempt
             now = time.monotonic()
             first, total = (self._first_token or now) - self._begin, now - self._begin
-        return Usage(
-            prompt_tokens=message.prompt_tokens,
-            completion_tokens=message.completion_tokens,
-            first_token_seconds=first,
-            total_seconds=total,
-            cached_tokens=message.cached_tokens,
-        )
-
-
-def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> SpeculationStats:
-    """Returns ``SpeculationStats`` from their message and the number of tokens they cover."""
-    return SpeculationStats(
-        steps=message.steps,
-        tokens=tokens,
-        draft_tokens=message.draft_tokens,
-        accepted_tokens=message.accepted_tokens,
-        stale_nodes=message.stale_nodes,
-        drafters=[DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters],
-        hits=message.hits,
-        acceptance=RULE_NAMES.get(message.acceptance, "coupled"),
-        preset=PRESET_NAMES.get(message.preset),
-        threshold=message.threshold if message.HasField("threshold") else None,
-        posterior_threshold=message.posterior_threshold if message.HasField("posterior_threshold") else None,
-        posterior_alpha=message.posterior_alpha if message.HasField("posterior_alpha") else None,
-        lossless=message.lossless if message.HasField("lossless") else True,
-        drafts=message.drafts,
-        accepted_per_position=list(message.accepted_per_position),
-        planning=PLANNING_NAMES.get(message.planning, "auto"),
-    )
+        return read(Usage, message, first_token_seconds=first, total_seconds=total)

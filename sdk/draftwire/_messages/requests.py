@@ -8,9 +8,10 @@ and presets.
 from __future__ import annotations
 
 import secrets
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
 from typing import Any, Self, Unpack
 
 from draftwire._messages import option_types
@@ -23,6 +24,7 @@ from draftwire._messages.conversation import (
 )
 from draftwire._messages.field_names import naming_parameters
 from draftwire._messages.methods import GENERATE
+from draftwire._messages.off_loop import is_large, kept
 from draftwire._messages.option_messages import write_options
 from draftwire._messages.validation import UINT64_END, token_ids
 from draftwire._types.options import GenerateOptions
@@ -35,39 +37,67 @@ _MOST_CHOICES = 128
 _SEED_BITS = 63
 
 
-@dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt or a conversation with the caller's ``GenerateOptions``, ready to be sent."""
+    """A prompt or a conversation with the caller's ``GenerateOptions``.
 
-    message: pb.GenerateRequest
-    """The message; its seed is always set, so that the request can be resumed."""
-    timeout: float | None
-    """Timeout in seconds; None for the client's timeout."""
+    A large one is encoded on the first use of ``message``, which is then to happen beside an event loop.
+    """
+
+    def __init__(self, prompt: Prompt | Conversation, options: Mapping[str, Any]) -> None:
+        """Checks a request and encodes it, unless it is large; see ``of``."""
+        self._prompt = prompt
+        self._options = dict(options)
+        if self._options.get("seed") is None:
+            self._options["seed"] = secrets.randbits(_SEED_BITS)
+        self._made: list[pb.GenerateRequest] = []
+        self._making = threading.Lock()
+        self._choice = 0
+        self.timeout: float | None = self._options.get("timeout")
+        """Timeout in seconds; None for the client's timeout."""
+        self.large = is_large(prompt, self._options)
+        """Whether encoding it would hold up an event loop."""
+        if not self.large:
+            self.message  # noqa: B018 - what is wrong with it is raised here
 
     @classmethod
-    @naming_parameters(GENERATE.path)
     def of(cls, prompt: Prompt | Conversation, /, **options: Unpack[GenerateOptions]) -> Self:
-        """Returns the request for a prompt or a conversation.
+        """Returns the request for a prompt or a conversation. The errors of a large one are raised by ``message``.
 
         Raises:
             InvalidFieldError: a value cannot be encoded, or a message lacks role or content.
             TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
             TypeError: an option has the wrong type or does not exist; the message names it.
         """
-        checked = option_types.checked(options)
-        if checked.get("seed") is None:
-            checked["seed"] = secrets.randbits(_SEED_BITS)
-        message = pb.GenerateRequest()
-        write_options(message, checked)
-        _write_prompt(message, prompt)
-        return cls(message, checked.get("timeout"))
+        return cls(prompt if isinstance(prompt, Conversation) else kept(prompt), options)
 
     @classmethod
     def of_chat(cls, messages: Messages, /, **options: Unpack[ChatOptions]) -> Self:
         """Returns the request for a conversation; otherwise as ``of``."""
         given: dict[str, Any] = {**options}
         rendering = {name: given.pop(name) for name in ConversationOptions.__annotations__ if name in given}
-        return cls.of(Conversation(messages, **rendering), **given)
+        return cls.of(Conversation(kept(messages), **rendering), **given)
+
+    @property
+    def message(self) -> pb.GenerateRequest:
+        """The message of the first choice; its seed is always set, so that the request can be resumed."""
+        with self._making:
+            if not self._made:
+                self._made.append(_encoded(self._prompt, self._options))
+        return self._made[0]
+
+    @property
+    def seed(self) -> int:
+        """The seed in use."""
+        return (option_types.whole("seed", self._options["seed"]) + self._choice) % UINT64_END
+
+    def attempt(self) -> pb.GenerateRequest:
+        """Returns a message of its own for an attempt."""
+        message = pb.GenerateRequest()
+        message.CopyFrom(self.message)
+        message.sampling.seed = self.seed
+        if self._choice and message.request_id:
+            message.request_id += f"-{self._choice}"
+        return message
 
     def choices(self, number: int) -> list[Self]:
         """Returns the requests for several results: the i-th, counted from 0, has the seed plus i.
@@ -79,15 +109,18 @@ class Request:
         number = option_types.whole("n", number)
         if not 1 <= number <= _MOST_CHOICES:
             raise invalid_field("n", f"must be from 1 to {_MOST_CHOICES}, got {number}")
-        requests = [self]
-        for index in range(1, number):
-            message = pb.GenerateRequest()
-            message.CopyFrom(self.message)
-            message.sampling.seed = (message.sampling.seed + index) % UINT64_END
-            if message.request_id:
-                message.request_id += f"-{index}"
-            requests.append(replace(self, message=message))
+        requests = [copy(self) for _ in range(number)]  # with one message, and one lock
+        for index, request in enumerate(requests):
+            request._choice = index
         return requests
+
+
+@naming_parameters(GENERATE.path)
+def _encoded(prompt: Any, options: Mapping[str, Any]) -> pb.GenerateRequest:
+    message = pb.GenerateRequest()
+    write_options(message, option_types.checked(options))
+    _write_prompt(message, prompt)
+    return message
 
 
 def _write_prompt(message: pb.GenerateRequest, prompt: Any) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from draftwire._messages.methods import SCORE
+from draftwire._messages.off_loop import is_large, kept
 from draftwire._messages.prompt_prefix import token_prefix
+from draftwire._messages.reading import Reader
 from draftwire._messages.validation import token_ids, unsigned
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -23,27 +27,31 @@ class Prediction:
     """Natural log-probabilities of the tokens."""
 
 
-class ScoreReader:
+class ScoreReader(Reader[pb.ScoreRequest, pb.ScoreResponse, list[Prediction]]):
     """Reads the distributions along a text. After a lost connection it continues with the next position."""
 
     method = SCORE
 
     def __init__(self, text: Iterable[int], top: int, first_position: int) -> None:
-        """Starts before the first attempt.
+        """Starts before the first attempt, which raises TokenOutOfRangeError and TypeError for what is no token id.
 
         Raises:
             InvalidFieldError: a value cannot be encoded.
-            TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
         """
-        self._text = token_ids("token_ids", text)
+        self._given = kept(text)
+        self.large = is_large(self._given)
         self._top = unsigned("top", top)
         self._next = first_position
         unsigned("first_position", first_position)
 
+    @cached_property
+    def _text(self) -> list[int]:
+        return token_ids("token_ids", self._given)
+
     @property
     def finished(self) -> bool:
         """Whether the last distribution has been read."""
-        return self._next > len(self._text) > 0
+        return self._next > operator.length_hint(self._given) > 0
 
     def key(self, size: int) -> bytes:
         """Returns the first bytes of the text."""
@@ -52,10 +60,6 @@ class ScoreReader:
     def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
         """Returns the request for the distributions that have not been read."""
         return pb.ScoreRequest(token_ids=self._text, top=self._top, first_position=self._next)
-
-    def begin_anew(self) -> bool:
-        """Returns False: a restart is never needed."""
-        return False
 
     def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
         """Returns the distributions of a response."""

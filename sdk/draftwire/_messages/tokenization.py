@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from draftwire._messages import option_types
 from draftwire._messages.conversation import Conversation, ConversationOptions, Messages, conversation_message
+from draftwire._messages.validation import token_ids
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -34,8 +36,8 @@ class TokenizeOptions(ConversationOptions, total=False):
     """Seconds to wait; default: the client's timeout."""
 
 
-def tokenize_request(text: str | None, options: TokenizeOptions, messages: Messages | None) -> pb.TokenizeRequest:
-    """Returns the request for a text or a conversation. messages: those among the options.
+def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeRequest:
+    """Returns the request for a text or a conversation.
 
     Raises:
         InvalidFieldError: both of them or neither were given, there are no messages for the options of a conversation,
@@ -44,7 +46,7 @@ def tokenize_request(text: str | None, options: TokenizeOptions, messages: Messa
     """
     option_types.check_names(options, TokenizeOptions.__annotations__.keys())
     given: dict[str, Any] = {"messages": None, "add_special_tokens": False, "timeout": None, **options}
-    _, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
+    messages, special, _ = (given.pop(name) for name in ("messages", "add_special_tokens", "timeout"))
     conversation = Conversation(() if messages is None else messages, **given)
     if messages is None:
         _check_usual(conversation)
@@ -64,6 +66,6 @@ def _check_usual(conversation: Conversation) -> None:
         raise invalid_field("messages", "tools and options of a chat template apply to messages, and none are given")
 
 
-def read_tokenization(message: pb.TokenizeResponse) -> Tokenization:
-    """Returns a ``Tokenization`` from its message."""
-    return Tokenization(list(message.token_ids), list(message.text_offsets), list(message.token_texts))
+def detokenize_request(ids: Iterable[int], skip_special_tokens: bool) -> pb.DetokenizeRequest:
+    """Returns the request for the text of token ids; raises as ``token_ids`` does."""
+    return pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire._messages.methods import FOLLOW_TRAFFIC
-from draftwire._messages.reading import read_speculation
+from draftwire._types.from_message import read
 from draftwire._types.speculation import SpeculationStats
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -34,32 +33,10 @@ class Traffic:
     """Requests lost since the connection was made, because the reader was too slow."""
 
 
-class TrafficReader:
-    """Reads finished requests. After a lost connection it continues with requests that finish from then on."""
-
-    method = FOLLOW_TRAFFIC
-    finished = False
-
-    def key(self, size: int) -> None:
-        """Returns None, which selects the verifier in use."""
-
-    def next_request(self, *, resumable: bool) -> pb.FollowTrafficRequest:
-        """Returns the request for what finishes from now on."""
-        return pb.FollowTrafficRequest()
-
-    def begin_anew(self) -> bool:
-        """Returns False: a restart is never needed."""
-        return False
-
-    def read(self, response: pb.FollowTrafficResponse) -> Traffic:
-        """Returns the requests of a response."""
-        requests = [
-            ServedRequest(
-                list(each.prompt_token_ids),
-                list(each.token_ids),
-                read_speculation(each.speculation, len(each.token_ids)),
-                list(each.drafters),
-            )
-            for each in response.requests
-        ]
-        return Traffic(requests, response.dropped)
+def read_traffic(response: pb.FollowTrafficResponse) -> Traffic:
+    """Returns the requests of a response."""
+    requests = [
+        read(ServedRequest, each, speculation=read(SpeculationStats, each.speculation, tokens=len(each.token_ids)))
+        for each in response.requests
+    ]
+    return Traffic(requests, response.dropped)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -19,15 +20,17 @@ from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Stream, Transport
 from draftwire._messages.conversation import ChatOptions, Messages, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
-from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
+from draftwire._messages.methods import DETOKENIZE, FOLLOW_TRAFFIC, GET_MODEL_INFO, TOKENIZE
+from draftwire._messages.off_loop import kept
 from draftwire._messages.option_types import whole
+from draftwire._messages.reading import Subscription
 from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
-from draftwire._messages.tokenization import Tokenization, TokenizeOptions, read_tokenization, tokenize_request
-from draftwire._messages.traffic import Traffic, TrafficReader
-from draftwire._messages.validation import token_ids
+from draftwire._messages.tokenization import Tokenization, TokenizeOptions, detokenize_request, tokenize_request
+from draftwire._messages.traffic import Traffic, read_traffic
 from draftwire._sync.drafters import Drafters
 from draftwire._sync.generations import Generations, GenerationStream
+from draftwire._types.from_message import read
 from draftwire._types.generation import Generation
 from draftwire._types.model import VerifierInfo, read_verifier_info
 from draftwire._types.options import BatchOptions, GenerateOptions
@@ -134,7 +137,8 @@ class Client:
             options: see ``GenerateOptions``.
 
         Raises:
-            InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
+            InvalidFieldError: a value of a request that is not large cannot be encoded. All other errors of
+                ``generate`` are raised while iterating.
         """
         return self._generations.stream(Request.of(prompt, **options))
 
@@ -206,6 +210,7 @@ class Client:
                 are cancelled. If the prompt itself is at fault (``EmptyPromptError``, ``ContextExceededError``,
                 ``TokenOutOfRangeError``), they run to completion first.
         """
+        prompts = [kept(each) for each in prompts]
         batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
         self._generations.run(batch, whole("max_concurrency", max_concurrency))
         return batch.outcomes()
@@ -226,8 +231,10 @@ class Client:
 
     def tokenization(self, text: str | None = None, **options: Unpack[TokenizeOptions]) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        request = tokenize_request(text, options, options.get("messages"))
-        return read_tokenization(self._transport.call(TOKENIZE, request, options.get("timeout")))
+        options["messages"] = kept(options.get("messages"))
+        request = partial(tokenize_request, text, options)
+        response = self._transport.call(TOKENIZE, request, options.get("timeout"))
+        return read(Tokenization, response)
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
         """Returns the text of token ids, by the target's tokenizer.
@@ -241,7 +248,8 @@ class Client:
             TokenOutOfRangeError: an id is not in the vocabulary.
             DraftwireError: the call failed otherwise.
         """
-        request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
+        ids = kept(ids)
+        request = partial(detokenize_request, ids, skip_special_tokens)
         response = self._transport.call(DETOKENIZE, request, timeout)
         return response.text
 
@@ -275,7 +283,7 @@ class Client:
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
-        return self._transport.stream(TrafficReader(), None)
+        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic), None)
 
     def model_info(
         self,
@@ -330,8 +338,3 @@ class Client:
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
         return Transport(verifiers, **options)
-
-
-def stream_request(client: Client, request: Request) -> GenerationStream:
-    """Starts a request that is made already, as ``Client.stream`` does."""
-    return client._generations.stream(request)

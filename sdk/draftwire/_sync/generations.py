@@ -71,7 +71,7 @@ class Generations:
 
     def stream(self, request: Request, *, whole: bool = False) -> GenerationStream:
         """Starts a request. ``whole``: the caller sees no chunk before the result."""
-        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
+        reader = GenerationReader(request, may_begin_anew=whole and self._transport.restarts)
         return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
     def choices(self, request: Request, number: int) -> Generation:

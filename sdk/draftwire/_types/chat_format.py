@@ -6,29 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from draftwire.v1 import verifier_service_pb2 as pb
-
 ToolCallFormat = Literal["hermes", "llama", "mistral", "mistral_args", "harmony", "spelled"]
 """A way to spell tool calls; ``ToolCallFormat`` of the contract describes each."""
-
-_FORMATS: dict[int, ToolCallFormat] = {
-    pb.TOOL_CALL_FORMAT_HERMES: "hermes",
-    pb.TOOL_CALL_FORMAT_LLAMA: "llama",
-    pb.TOOL_CALL_FORMAT_MISTRAL: "mistral",
-    pb.TOOL_CALL_FORMAT_MISTRAL_ARGS: "mistral_args",
-    pb.TOOL_CALL_FORMAT_HARMONY: "harmony",
-    pb.TOOL_CALL_FORMAT_SPELLED: "spelled",
-}
 CallArgumentStyle = Literal["object", "json", "parameters", "keywords", "bare_keys"]
 """A way to spell a call's name and arguments; ``CallArgumentStyle`` of the contract describes each."""
-
-_STYLES: dict[int, CallArgumentStyle] = {
-    pb.CALL_ARGUMENT_STYLE_OBJECT: "object",
-    pb.CALL_ARGUMENT_STYLE_JSON: "json",
-    pb.CALL_ARGUMENT_STYLE_PARAMETERS: "parameters",
-    pb.CALL_ARGUMENT_STYLE_KEYWORDS: "keywords",
-    pb.CALL_ARGUMENT_STYLE_BARE_KEYS: "bare_keys",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +71,7 @@ class ChatFormat:
     content_end: str = ""
     """The end of an answer's text."""
 
-
-def read_chat_format(message: pb.ChatFormat) -> ChatFormat:
-    """Returns a ``ChatFormat`` from its message."""
-    spelling = _read_spelling(message.spelling) if message.HasField("spelling") else None
-    calls = _FORMATS.get(message.tool_calls)
-    return ChatFormat(
-        tool_calls=None if calls == "spelled" and spelling is None else calls,
-        reasoning_begin=message.reasoning_begin,
-        reasoning_end=message.reasoning_end,
-        reasoning_open=message.reasoning_open,
-        marker_ids=dict(message.marker_ids),
-        special_markers=message.special_markers,
-        template_variables=frozenset(message.template_variables),
-        spelling=spelling,
-        content_begin=message.content_begin,
-        content_end=message.content_end,
-    )
-
-
-def _read_spelling(message: pb.CallSpelling) -> CallSpelling | None:
-    """Returns the pieces of calls; None if their style is not known."""
-    style = _STYLES.get(message.style)
-    if style is None:
-        return None
-    return CallSpelling(
-        style,
-        begin=message.begin,
-        call_begin=message.call_begin,
-        name_end=message.name_end,
-        call_end=message.call_end,
-        separator=message.separator,
-        end=message.end,
-        name_key=message.name_key,
-        arguments_key=message.arguments_key,
-        id_key=message.id_key,
-        key_begin=message.key_begin,
-        key_end=message.key_end,
-        value_end=message.value_end,
-        quote=message.quote,
-    )
+    def __post_init__(self) -> None:
+        """Takes calls for unspelled whose spelling is newer than this SDK."""
+        if self.tool_calls == "spelled" and self.spelling is None:
+            object.__setattr__(self, "tool_calls", None)

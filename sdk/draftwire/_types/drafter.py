@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
-from draftwire._types.model import ModelInfo, read_model_info
-from draftwire.errors import DraftwireError, from_status
-from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire._types.from_message import From
+from draftwire._types.model import ModelInfo
+from draftwire.errors import DraftwireError
 
 DrafterState = Literal["connecting", "ready", "draining", "unreachable", "suspended", "incompatible", "unknown"]
 """State of a drafter: ``"connecting"`` (handshake in progress), ``"ready"`` (it drafts), ``"draining"`` (no new
 sequences; released once its last one has moved), ``"unreachable"`` (connection lost; the verifier keeps trying),
 ``"suspended"`` (too many protocol violations; no sequences for a while), ``"incompatible"`` (it cannot draft for this
 target, for example because of another tokenizer; ``last_error`` says why)."""
-
-_STATES: dict[int, DrafterState] = {
-    pb.DRAFTER_STATE_CONNECTING: "connecting",
-    pb.DRAFTER_STATE_READY: "ready",
-    pb.DRAFTER_STATE_DRAINING: "draining",
-    pb.DRAFTER_STATE_UNREACHABLE: "unreachable",
-    pb.DRAFTER_STATE_SUSPENDED: "suspended",
-    pb.DRAFTER_STATE_INCOMPATIBLE: "incompatible",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +37,9 @@ class Drafter:
     """Draft tokens accepted since it was attached."""
     stale_nodes: int
     """Proposed nodes that arrived too late to be used."""
-    step_seconds: float | None
+    step_seconds: Annotated[float | None, From("step_time")]
     """Smoothed time of one of its drafting steps, in seconds; None before the first."""
-    response_seconds: float | None
+    response_seconds: Annotated[float | None, From("response_time")]
     """Smoothed time from a verdict to the first proposal that builds on it, in seconds; None before the first."""
     attached_at: datetime | None
     """Time at which it was attached (UTC)."""
@@ -89,35 +79,3 @@ class Swap:
     """The drafter that took over."""
     moved_sequences: int
     """Running sequences that moved to it."""
-
-
-def read_drafter(message: pb.Drafter) -> Drafter:
-    """Returns a ``Drafter`` from its message."""
-    return Drafter(
-        name=message.name,
-        address=message.address,
-        state=_STATES.get(message.state, "unknown"),
-        model=read_model_info(message.model) if message.HasField("model") else None,
-        sequences=message.sequences,
-        draft_tokens=message.draft_tokens,
-        accepted_tokens=message.accepted_tokens,
-        stale_nodes=message.stale_nodes,
-        step_seconds=message.step_time.ToTimedelta().total_seconds() if message.HasField("step_time") else None,
-        response_seconds=(
-            message.response_time.ToTimedelta().total_seconds() if message.HasField("response_time") else None
-        ),
-        attached_at=message.attached_at.ToDatetime(tzinfo=UTC) if message.HasField("attached_at") else None,
-        last_error=from_status(message.last_error) if message.HasField("last_error") else None,
-        announced=message.announced,
-        labels=dict(message.labels),
-        accepted_per_second=message.accepted_per_second,
-        trusted=message.trusted,
-        lossy_draft_tokens=message.lossy_draft_tokens,
-        lossy_accepted_tokens=message.lossy_accepted_tokens,
-        resting=message.resting,
-    )
-
-
-def read_drafters(messages: Iterable[pb.Drafter]) -> list[Drafter]:
-    """Returns the drafters of a pool from their messages."""
-    return [read_drafter(message) for message in messages]

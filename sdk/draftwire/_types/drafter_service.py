@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
-from draftwire._types.model import ModelInfo, read_model_info
-from draftwire._types.planner_status import AcceptanceClass, read_classes
-from draftwire._types.step_times import StepCost, StepTimes, read_step_costs, read_step_times
-from draftwire.errors import DraftwireError, from_status
+from draftwire._types.from_message import read
+from draftwire._types.model import ModelInfo
+from draftwire._types.planner_status import AcceptanceClass
+from draftwire._types.step_times import StepCost, StepTimes
+from draftwire.errors import DraftwireError
 from draftwire.v1 import drafter_service_pb2 as pb
 
 ModelLoadState = Literal["loading", "serving", "failed", "unknown"]
 """State of a model load: the model is being read and tested, is served, or could not be loaded, in which case the
 previous model is still served."""
-
-_STATES: dict[int, ModelLoadState] = {
-    pb.MODEL_LOAD_STATE_LOADING: "loading",
-    pb.MODEL_LOAD_STATE_SERVING: "serving",
-    pb.MODEL_LOAD_STATE_FAILED: "failed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,44 +89,6 @@ class DrafterServiceInfo:
     role."""
 
 
-def read_model_load(message: pb.ModelLoad) -> ModelLoad:
-    """Returns a ``ModelLoad`` from its message."""
-    return ModelLoad(
-        model=message.model,
-        request_id=message.request_id,
-        state=_STATES.get(message.state, "unknown"),
-        error=from_status(message.error) if message.HasField("error") else None,
-        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
-    )
-
-
 def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) -> DrafterServiceInfo:
-    """Returns a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
-    status = message.status
-    return DrafterServiceInfo(
-        model=read_model_info(message.info.model),
-        build=message.info.build,
-        last_load=read_model_load(message.last_load) if message.HasField("last_load") else None,
-        streams=status.streams,
-        open_sequences=status.open_sequences,
-        used_slots=status.used_slots,
-        total_slots=status.total_slots,
-        times=read_step_times(status.times),
-        step_costs=read_step_costs(status.step_costs),
-        classes=read_classes(status.classes),
-        drafted_nodes=status.drafted_nodes,
-        verifiers=[
-            VerifierShare(
-                name=each.name,
-                weight=each.weight,
-                streams=each.streams,
-                open_sequences=each.open_sequences,
-                waiting_sequences=each.waiting_sequences,
-                used_slots=each.used_slots,
-                rows=each.rows,
-                drafted_nodes=each.drafted_nodes,
-                preemptions=each.preemptions,
-            )
-            for each in status.verifiers
-        ],
-    )
+    """Returns a ``DrafterServiceInfo`` from the response to GetModelInfo."""
+    return read(DrafterServiceInfo, message.status, message.info, message)

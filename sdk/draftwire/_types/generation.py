@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from draftwire._types.from_message import From
 from draftwire._types.logprobs import PromptReport, TokenLogProbs
 from draftwire._types.speculation import SpeculationStats
 
@@ -67,7 +68,7 @@ class Chunk:
     """Text of each token on its own, for display; a character split over tokens shows as U+FFFD."""
     text_offsets: list[int] = field(default_factory=list)
     """Offset of each token's text in the output, in characters."""
-    logprobs: list[TokenLogProbs] = field(default_factory=list)
+    logprobs: Annotated[list[TokenLogProbs], From("log_probs")] = field(default_factory=list)
     """Log-probabilities of each token, if requested."""
     rejected: list[RejectedDraft] = field(default_factory=list)
     """Draft tokens that were verified and rejected, at most 256, if requested."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from draftwire.v1 import token_log_probs_pb2, verifier_service_pb2
+from draftwire._types.from_message import From, read
+from draftwire.v1 import verifier_service_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class TokenLogProb:
 
     token_id: int
     """The token."""
-    logprob: float
+    logprob: Annotated[float, From("log_prob")]
     """Natural log of its probability: softmax of the target's unmodified logits, at temperature 1."""
     text: str
     """The token's text on its own; part of a character shows as U+FFFD."""
@@ -46,31 +47,13 @@ class PromptReport:
     """Text of each token on its own."""
     text_offsets: list[int]
     """Offset of each token in the text, in characters."""
-    logprobs: list[TokenLogProbs | None]
+    logprobs: Annotated[list[TokenLogProbs | None], From("log_probs")]
     """Log-probabilities of each token; None for the first, which nothing precedes. Empty if not requested."""
 
 
-def read_logprobs(messages: Iterable[token_log_probs_pb2.TokenLogProbs]) -> list[TokenLogProbs]:
-    """Returns ``TokenLogProbs`` from their messages."""
-    return [
-        TokenLogProbs(_read_one(message.token), message.rank, [_read_one(top) for top in message.top])
-        for message in messages
-    ]
-
-
-def read_prompt(message: verifier_service_pb2.PromptReport) -> PromptReport:
+def read_prompt(message: pb.PromptReport) -> PromptReport:
     """Returns a ``PromptReport`` from its message."""
-    logprobs: list[TokenLogProbs | None] = [*read_logprobs(message.log_probs)]
-    if logprobs:
-        logprobs[0] = None
-    return PromptReport(
-        text=message.text,
-        token_ids=list(message.token_ids),
-        token_texts=list(message.token_texts),
-        text_offsets=list(message.text_offsets),
-        logprobs=logprobs,
-    )
-
-
-def _read_one(message: token_log_probs_pb2.TokenLogProb) -> TokenLogProb:
-    return TokenLogProb(message.token_id, message.log_prob, message.text, message.text_bytes)
+    report = read(PromptReport, message)
+    if report.logprobs:
+        report.logprobs[0] = None
+    return report

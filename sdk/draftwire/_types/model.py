@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
-from draftwire._types.chat_format import ChatFormat, read_chat_format
-from draftwire._types.planner_status import PlannerStatus, read_planner_status
-from draftwire._types.speculation import AcceptanceCount, read_acceptance_counts
-from draftwire._types.step_times import StepTimes, read_step_times
-from draftwire.v1 import model_info_pb2, verifier_service_pb2
+from draftwire._types.chat_format import ChatFormat
+from draftwire._types.from_message import read
+from draftwire._types.planner_status import PlannerStatus
+from draftwire._types.speculation import AcceptanceCount
+from draftwire._types.step_times import StepTimes
+from draftwire.v1 import verifier_service_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,71 +129,6 @@ class VerifierInfo(ModelInfo):
     """The chat template's account of an assistant's answers; None if it has none or does not report it."""
 
 
-def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
-    """Returns a ``ModelInfo`` from its message."""
-    return ModelInfo(
-        model_id=message.model_id,
-        architecture=message.architecture,
-        parameters=message.parameters,
-        vocab_size=message.vocab_size,
-        context_length=message.context_length,
-        dtype=message.dtype,
-        device=message.device,
-        tokenizer_sha256=message.tokenizer_sha256,
-        eos_token_ids=list(message.eos_token_ids),
-        bit_exact=message.bit_exact,
-        fingerprint=message.fingerprint,
-        numerics=message.numerics,
-        numerics_description=message.numerics_description,
-        kv_dtype=message.kv_dtype,
-        kernels=message.kernels,
-        kernels_advice=message.kernels_advice,
-    )
-
-
-def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> VerifierInfo:
+def read_verifier_info(message: pb.GetModelInfoResponse) -> VerifierInfo:
     """Returns a ``VerifierInfo`` from the response to GetModelInfo."""
-    model, limits, engine = message.model, message.limits, message.engine
-    return VerifierInfo(
-        model_id=model.model_id,
-        architecture=model.architecture,
-        parameters=model.parameters,
-        vocab_size=model.vocab_size,
-        context_length=model.context_length,
-        dtype=model.dtype,
-        device=model.device,
-        tokenizer_sha256=model.tokenizer_sha256,
-        eos_token_ids=list(model.eos_token_ids),
-        bit_exact=model.bit_exact,
-        fingerprint=model.fingerprint,
-        numerics=model.numerics,
-        numerics_description=model.numerics_description,
-        kv_dtype=model.kv_dtype,
-        kernels=model.kernels,
-        kernels_advice=model.kernels_advice,
-        build=message.build,
-        limits=Limits(
-            max_sequences=limits.max_sequences,
-            max_tree_nodes=limits.max_tree_nodes,
-            max_message_bytes=limits.max_message_bytes,
-            max_sequence_tokens=limits.max_sequence_tokens,
-        ),
-        engine=EngineStatus(
-            running_sequences=engine.running_sequences,
-            waiting_requests=engine.waiting_requests,
-            used_slots=engine.used_slots,
-            total_slots=engine.total_slots,
-            preemptions=engine.preemptions,
-            times=read_step_times(engine.times),
-            planner=read_planner_status(engine.planner),
-            prefix_cache=PrefixCacheStatus(
-                cached_slots=engine.prefix_cache.cached_slots,
-                queried_tokens=engine.prefix_cache.queried_tokens,
-                hit_tokens=engine.prefix_cache.hit_tokens,
-                evicted_tokens=engine.prefix_cache.evicted_tokens,
-            ),
-            acceptance=read_acceptance_counts(engine.acceptance),
-        ),
-        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
-        chat_format=read_chat_format(message.chat_format) if message.HasField("chat_format") else None,
-    )
+    return read(VerifierInfo, message.model, message)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from draftwire._types.step_times import StepCost, read_step_costs
-from draftwire.v1 import calibration_pb2, planner_status_pb2
+from draftwire._types.from_message import From
+from draftwire._types.step_times import StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Calibration:
     """Acceptance of its tokens, by rank and then by the drafter's own probability."""
     first_acceptance: float
     """Acceptance of first children of all classes: the expectation for a token that has not arrived yet."""
-    response_seconds: float
+    response_seconds: Annotated[float, From("response_time")]
     """Smoothed time from a verdict that left an empty tree to the first proposal that builds on it; 0.0 for a drafter
     that is never waited for."""
-    proposal_interval_seconds: float
+    proposal_interval_seconds: Annotated[float, From("proposal_interval")]
     """Smoothed time from one proposal for a sequence to the next; 0.0 for a drafter that is never waited for."""
 
 
@@ -61,7 +61,7 @@ class PlannerStatus:
     """Draft tokens of all sequences in the last step."""
     waits: int
     """Steps delayed to wait for proposals."""
-    wait_seconds: float
+    wait_seconds: Annotated[float, From("wait_time")]
     """Total delay of the delayed steps."""
     expected_tokens: float
     """Tokens that the delayed steps would have committed without the delay, by their plans."""
@@ -79,38 +79,3 @@ class PlannerStatus:
     def gained_tokens(self) -> float:
         """Tokens gained by waiting; negative if it did not pay."""
         return self.committed_tokens - self.expected_tokens
-
-
-def read_planner_status(message: planner_status_pb2.PlannerStatus) -> PlannerStatus:
-    """Returns a ``PlannerStatus`` from its message."""
-    return PlannerStatus(
-        step_costs=read_step_costs(message.step_costs),
-        calibrations=[read_calibration(each) for each in message.calibrations],
-        steps=message.steps,
-        sequences=message.sequences,
-        draft_tokens=message.draft_tokens,
-        last_draft_tokens=message.last_draft_tokens,
-        waits=message.waits,
-        wait_seconds=message.wait_time.ToNanoseconds() / 1e9,
-        expected_tokens=message.expected_tokens,
-        committed_tokens=message.committed_tokens,
-        probe_rows=message.probe_rows,
-    )
-
-
-def read_classes(messages: Iterable[calibration_pb2.AcceptanceClass]) -> list[AcceptanceClass]:
-    """Returns classes from their messages."""
-    return [
-        AcceptanceClass(message.rank, message.above, message.acceptance, message.observations) for message in messages
-    ]
-
-
-def read_calibration(message: calibration_pb2.Calibration) -> Calibration:
-    """Returns a ``Calibration`` from its message."""
-    return Calibration(
-        drafter=message.drafter,
-        classes=read_classes(message.classes),
-        first_acceptance=message.first_acceptance,
-        response_seconds=message.response_time.ToNanoseconds() / 1e9,
-        proposal_interval_seconds=message.proposal_interval.ToNanoseconds() / 1e9,
-    )

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
-
-from draftwire.v1 import drafter_pool_service_pb2 as pb
 
 RolloutState = Literal["running", "promoted", "withdrawn", "unknown"]
 """State of a rollout: the new drafter has its share, has taken over, or has returned its sequences."""
-
-_STATES: dict[int, RolloutState] = {
-    pb.ROLLOUT_STATE_RUNNING: "running",
-    pb.ROLLOUT_STATE_PROMOTED: "promoted",
-    pb.ROLLOUT_STATE_WITHDRAWN: "withdrawn",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +58,3 @@ class Rollout:
 
 RolloutList = list[Rollout]
 """The running rollouts, then the recently ended ones, newest first."""
-
-
-def read_rollout(message: pb.Rollout) -> Rollout:
-    """Returns a ``Rollout`` from its message."""
-    return Rollout(
-        old=_side(message.old),
-        new=_side(message.new),
-        share=message.share,
-        state=_STATES.get(message.state, "unknown"),
-        reason=message.reason,
-        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
-        ended_at=message.ended_at.ToDatetime(tzinfo=UTC) if message.HasField("ended_at") else None,
-    )
-
-
-def _side(message: pb.RolloutSide) -> RolloutSide:
-    return RolloutSide(
-        name=message.name,
-        sequences=message.sequences,
-        steps=message.steps,
-        draft_tokens=message.draft_tokens,
-        accepted_tokens=message.accepted_tokens,
-    )

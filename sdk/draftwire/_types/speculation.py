@@ -1,14 +1,14 @@
-"""Speculation options and statistics of a request; acceptance rules, presets and plannings by name and number."""
+"""Speculation options and statistics of a request; acceptance rules by name and number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from draftwire._types.from_message import numbers_of
 from draftwire._types.option import Option, Range
-from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, DraftPlanning
-from draftwire.v1.verifier_service_pb2 import AcceptanceCount as AcceptanceCountMessage
+from draftwire.v1.speculation_pb2 import AcceptanceRule
 
 Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
 """Acceptance rule for draft tokens. ``"coupled"`` accepts tokens equal to the target's own; drafters never change the
@@ -22,25 +22,8 @@ that arrive, up to the limits, whatever they are worth, for tests and comparison
 Preset = Literal["auto", "code", "json", "narrative"]
 """Threshold for a kind of text; ``"auto"`` chooses one by the look of the prompt."""
 
-RULES: dict[Acceptance, AcceptanceRule] = {
-    "coupled": AcceptanceRule.ACCEPTANCE_RULE_COUPLED,
-    "rejection": AcceptanceRule.ACCEPTANCE_RULE_REJECTION,
-    "typical": AcceptanceRule.ACCEPTANCE_RULE_TYPICAL,
-    "threshold": AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD,
-}
-PRESETS: dict[Preset, AcceptancePreset] = {
-    "auto": AcceptancePreset.ACCEPTANCE_PRESET_AUTO,
-    "code": AcceptancePreset.ACCEPTANCE_PRESET_CODE,
-    "json": AcceptancePreset.ACCEPTANCE_PRESET_JSON,
-    "narrative": AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE,
-}
-PLANNINGS: dict[Planning, DraftPlanning] = {
-    "auto": DraftPlanning.DRAFT_PLANNING_AUTO,
-    "always": DraftPlanning.DRAFT_PLANNING_ALWAYS,
-}
+RULES: Mapping[Acceptance, int] = numbers_of(Acceptance, AcceptanceRule.DESCRIPTOR)
 RULE_NAMES = {number: name for name, number in RULES.items()}
-PRESET_NAMES = {number: name for name, number in PRESETS.items()}
-PLANNING_NAMES = {number: name for name, number in PLANNINGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +204,3 @@ class AcceptanceCount:
     """Draft tokens verified for these requests."""
     accepted_tokens: int
     """Draft tokens accepted for these requests."""
-
-
-def read_acceptance_counts(messages: Iterable[AcceptanceCountMessage]) -> list[AcceptanceCount]:
-    """Returns the counts from their messages; rules newer than this SDK are skipped."""
-    return [
-        AcceptanceCount(
-            RULE_NAMES[message.rule], message.requests, message.tokens, message.draft_tokens, message.accepted_tokens
-        )
-        for message in messages
-        if message.rule in RULE_NAMES
-    ]

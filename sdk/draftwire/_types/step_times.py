@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from google.protobuf.duration_pb2 import Duration
-
-from draftwire.v1 import step_cost_pb2, step_times_pb2
+from draftwire._types.from_message import From
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +48,11 @@ class StepTimes:
         return model + self.walk + self.rollback + self.draft + self.wire
 
 
-def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
-    """Returns ``StepTimes`` from their message."""
-    return StepTimes(
-        steps=message.steps,
-        plan=_seconds(message.plan),
-        layout=_seconds(message.layout),
-        forward=_seconds(message.forward),
-        sample=_seconds(message.sample),
-        walk=_seconds(message.walk),
-        wire=_seconds(message.wire),
-        wait=_seconds(message.wait),
-        event_loop=_seconds(message.event_loop),
-        draft=_seconds(message.draft),
-        rollback=_seconds(message.rollback),
-        cpu_around_forward=_seconds(message.cpu_around_forward),
-    )
-
-
-def _seconds(duration: Duration) -> float:
-    return duration.ToNanoseconds() / 1e9
-
-
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """One point of c(n), the time of a step by its number of rows; linear between two points."""
 
     rows: int
     """Tokens that pass through the model in the step."""
-    seconds: float
+    seconds: Annotated[float, From("time")]
     """Expected time of the step."""
-
-
-def read_step_costs(messages: Iterable[step_cost_pb2.StepCost]) -> list[StepCost]:
-    """Returns the points of a curve from their messages."""
-    return [StepCost(message.rows, message.time.ToNanoseconds() / 1e9) for message in messages]

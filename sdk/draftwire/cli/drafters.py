@@ -13,7 +13,7 @@ from draftwire._types.quoting import shortened
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
-from draftwire.cli.results import drafter_json, model_load_json
+from draftwire.cli.results import json_of
 from draftwire.cli.rollout import rollout
 from draftwire.cli.table import print_table
 
@@ -111,7 +111,7 @@ def load_model(
     if load.state == "failed":
         raise Failure(f"{model} could not be loaded: {load.error}")
     told = {"loading": "is being loaded", "serving": "is served"}.get(load.state, f"is {load.state}")
-    print(json.dumps(model_load_json(load)) if as_json else f"{load.model} {told}")
+    print(json.dumps(json_of(load)) if as_json else f"{load.model} {told}")
 
 
 @drafters.command()
@@ -125,7 +125,7 @@ def watch(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, con
 
 def _show(found: list[Drafter], as_json: bool) -> None:
     if as_json:
-        print(json.dumps([drafter_json(drafter) for drafter in found]), flush=True)
+        print(json.dumps(json_of(found)), flush=True)
         return
     if not found:
         print("no drafter is attached", flush=True)
@@ -161,4 +161,4 @@ def _row(drafter: Drafter) -> tuple[str, ...]:
 
 
 def _tell(drafter: Drafter, message: str, as_json: bool) -> None:
-    print(json.dumps(drafter_json(drafter)) if as_json else message)
+    print(json.dumps(json_of(drafter)) if as_json else message)

@@ -12,7 +12,7 @@ from draftwire._types.options import GenerateOptions
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
 from draftwire.cli.request_options import asking
-from draftwire.cli.results import generation_json
+from draftwire.cli.results import json_of
 from draftwire.cli.table import print_logprobs
 
 STDIN = "-"
@@ -46,7 +46,7 @@ def generate(
                 print()
         result = stream.result
         if as_json:
-            print(json.dumps(generation_json(result)))
+            print(json.dumps(json_of(result)))
             return
         if result.prompt and result.prompt.logprobs:
             print_logprobs("PROMPT", result.prompt.logprobs)

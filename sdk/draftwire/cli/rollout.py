@@ -10,7 +10,7 @@ import typer
 from draftwire._types.rollout import Rollout, RolloutSide
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
-from draftwire.cli.results import rollout_json
+from draftwire.cli.results import json_of
 from draftwire.cli.table import print_table
 
 rollout = typer.Typer(
@@ -60,7 +60,7 @@ def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, co
     with connection.client(verifier) as client:
         found = client.drafters.rollouts()
     if as_json:
-        print(json.dumps([rollout_json(each) for each in found]))
+        print(json.dumps(json_of(found)))
         return
     if not found:
         print("there is no rollout")
@@ -115,4 +115,4 @@ def _row(side: RolloutSide) -> tuple[str, ...]:
 
 
 def _tell(found: Rollout, message: str, as_json: bool) -> None:
-    print(json.dumps(rollout_json(found)) if as_json else message)
+    print(json.dumps(json_of(found)) if as_json else message)

@@ -14,7 +14,7 @@ from draftwire._types.generation import Chunk, Generation
 from draftwire._types.options import GenerateOptions
 from draftwire._types.speculation import Speculation
 from draftwire.cli.failure import Failure
-from draftwire.cli.results import share_json
+from draftwire.cli.results import json_of
 
 SWAP_AT = 0.5
 """Share of the tokens after which the drafters are swapped."""
@@ -126,7 +126,7 @@ class DemoReport:
             "kills": self.kills,
             "draft_tokens": speculation.draft_tokens,
             "accepted_tokens": speculation.accepted_tokens,
-            "drafters": [share_json(share) for share in speculation.drafters],
+            "drafters": json_of(speculation.drafters),
             "seed": self.drafted.seed,
             "text": self.drafted.text,
         }

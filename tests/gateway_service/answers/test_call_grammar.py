@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import ChatFormat
-from draftwire._types.chat_format import read_chat_format
+from draftwire._types.from_message import read
 from draftwire_core.engine.logits.grammar import FormKind, Grammar
 from draftwire_core.engine.logits.grammar_compiler import GrammarCompiler
 from draftwire_core.engine.text.tokenizer import Tokenizer
@@ -170,7 +170,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Tokenize
     place: Path = tmp_path_factory.mktemp("models")
     for name, (template, special, added) in TEMPLATES.items():
         tokenizer = Tokenizer.load(str(target_with_template(place / name, template, special, added)))
-        found[name] = tokenizer, read_chat_format(chat_format_message(tokenizer.chat_format))
+        found[name] = tokenizer, read(ChatFormat, chat_format_message(tokenizer.chat_format))
     return found
 
 

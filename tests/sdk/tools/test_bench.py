@@ -14,7 +14,8 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import Acceptance, SpeculationStats, StepTimes
-from draftwire._types.drafter import read_drafter
+from draftwire._types.drafter import Drafter
+from draftwire._types.from_message import read
 from draftwire_tools.bench.comparison import Plan, Setting, Turn
 from draftwire_tools.bench.figures import Percentiles, figures
 from draftwire_tools.bench.method import PLAIN, Method, parse_method
@@ -47,7 +48,7 @@ def turn(method: Method, seconds: float, *requests: Request, run: int = 0, spent
 
 
 def method(name: str, address: str = "localhost:1", acceptance: Acceptance = "coupled") -> Method:
-    return Method(name, (read_drafter(drafter_message(name, address)),), acceptance=acceptance)
+    return Method(name, (read(Drafter, drafter_message(name, address)),), acceptance=acceptance)
 
 
 # ---- Arithmetic

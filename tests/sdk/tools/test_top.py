@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from draftwire import Drafter, StepCost
-from draftwire._types.drafter import read_drafter
+from draftwire._types.from_message import read
 from draftwire._types.model import read_verifier_info
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -29,7 +29,7 @@ ADDRESS = "127.0.0.1:50051"
 def drafter(name: str, **fields: Any) -> Drafter:
     message = pool.Drafter(name=name, address=f"{name}:50052", state=pool.DRAFTER_STATE_READY)
     message.attached_at.FromDatetime(STARTED)
-    return replace(read_drafter(message), **fields)
+    return replace(read(Drafter, message), **fields)
 
 
 def reading(at: float, steps: int, *drafters: Drafter, started: datetime = STARTED, preemptions: int = 0) -> Sample:
