@@ -2,7 +2,7 @@
 
 import sys
 
-from draftwire._program.program import run_program
+from draftwire_core.runtime.process.program import run_program
 
 _NEEDED = (
     "fastapi",

@@ -12,7 +12,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from draftwire._program.trace_export import TraceExport, TracingUnavailable
+from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from draftwire_core.runtime.process.address import Address
 from draftwire_core.runtime.process.lifecycle import log_start
 from draftwire_core.runtime.process.logs import configure_logs, get_logger

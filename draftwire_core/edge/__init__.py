@@ -1,6 +1,6 @@
 """SDK clients that run a draft model in their own process. Import them from ``draftwire.edge``."""
 
-from draftwire._program.program import how_to_install
+from draftwire._extras import how_to_install
 
 try:
     from draftwire_core.engine.model.packed_model import ModelLoadError

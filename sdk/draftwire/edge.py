@@ -12,7 +12,7 @@ The draft model runs in the caller's process. Only token ids are sent to the ver
 any drafter's and gives the same tokens as to any other client.
 """
 
-from draftwire._program.program import how_to_install
+from draftwire._extras import how_to_install
 
 try:
     from draftwire_core.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError

@@ -25,7 +25,7 @@ import draftwire_core.engine
 import draftwire_sglang.plugin
 import draftwire_vllm
 from drafter_service.settings import DrafterSettings
-from draftwire._program.variables import VARIABLES
+from draftwire_core.runtime.process.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.adapters.sglang.settings import SglangSettings

@@ -1,15 +1,18 @@
 """Command-line flags generated from the fields of a settings class."""
 
 import argparse
+import difflib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from draftwire._program.flag_parser import FlagParser, program_name
 from draftwire.version import __version__
+from draftwire_core.runtime.process.program import program_name
+
+_UNKNOWN = "unrecognized arguments: "
 
 
 def flag_of(field: str) -> str:
@@ -69,6 +72,28 @@ class Flags:
         if get_origin(kind) in (tuple, list):
             options["action"] = "append"
         self._parser.add_argument(flag_of(name), **options)
+
+
+class FlagParser(argparse.ArgumentParser):
+    """An argparse parser that reports an error in one line, suggests the closest flag, and exits with status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error and exits.
+
+        Raises:
+            SystemExit: always, with status 2.
+        """
+        if message.startswith(_UNKNOWN):
+            given = message.removeprefix(_UNKNOWN).split()
+            flags = [each for each in given if each.startswith("-")]
+            message = "; ".join(map(self._unknown, flags or given))  # other arguments may be values of these flags
+        self.exit(2, f"{self.prog}: {message} (all flags: {self.prog} --help)\n")
+
+    def _unknown(self, argument: str) -> str:
+        flag = argument.partition("=")[0]
+        near = difflib.get_close_matches(flag, self._option_string_actions, n=1) if flag.startswith("-") else []
+        what = "flag" if flag.startswith("-") else "argument"
+        return f"there is no {what} {flag}" + (f"; did you mean {near[0]}" if near else "")
 
 
 def _kind(annotation: Any) -> Any:

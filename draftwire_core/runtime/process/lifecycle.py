@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from draftwire._program.variables import unknown_variables
+from draftwire_core.runtime.process.variables import unknown_variables
 from draftwire.version import __version__
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
 from draftwire_core.runtime.process.settings import ProcessSettings, ServiceSettings

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from draftwire._program.flag_parser import program_name
+from draftwire_core.runtime.process.program import program_name
 from draftwire_core.runtime.process.settings import ServiceSettings, load_settings
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"

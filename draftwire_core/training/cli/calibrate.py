@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from draftwire._program.program import how_to_install
-from draftwire._program.prompt_file import read_prompt_file
+from draftwire._extras import how_to_install
+from draftwire_tools.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire.cli.progress import status
+from draftwire_tools.progress import status
 from draftwire.cli.table import print_table
 from draftwire_core.training.cli.options import device_of
 

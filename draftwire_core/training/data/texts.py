@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from draftwire._program.prompt_file import PromptEntry, read_prompt_file
+from draftwire_tools.prompt_file import PromptEntry, read_prompt_file
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from draftwire._program.program import distribution, how_to_install
+from draftwire._extras import distribution, how_to_install
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__

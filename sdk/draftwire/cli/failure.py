@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftwire._program.program import how_to_install, missing
+from draftwire._extras import how_to_install, missing
 
 
 class Failure(Exception):

@@ -20,7 +20,7 @@ from draftwire._types.model import VerifierInfo
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire.cli.progress import CountedLines
+from draftwire_tools.progress import CountedLines
 from draftwire_tools import interruption
 from draftwire_tools.bench.comparison import Plan, Turn
 from draftwire_tools.bench.figures import figures

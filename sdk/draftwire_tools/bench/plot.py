@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from draftwire._program.program import how_to_install
+from draftwire._extras import how_to_install
 from draftwire.cli.failure import Failure
 from draftwire_tools.bench.figures import Figures
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import draftwire
-from draftwire._program.prompt_file import PromptEntry, read_prompt_file
+from draftwire_tools.prompt_file import PromptEntry, read_prompt_file
 
 BUNDLED = {
     "code": "models/prompts.jsonl",

@@ -17,7 +17,7 @@ from draftwire._async.client import AsyncClient
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire.cli.progress import status
+from draftwire_tools.progress import status
 from draftwire_tools import interruption
 from draftwire_tools.bench.command import services_for
 from draftwire_tools.bench.services import Services

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from draftwire.cli import progress
-from draftwire.cli.progress import CountedLines, status
+from draftwire_tools.progress import CountedLines, status
 
 
 def test_parts_are_lines() -> None:

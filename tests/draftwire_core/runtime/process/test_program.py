@@ -19,7 +19,7 @@ from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROGRAMS = {
     "draftwire-verifier": "verifier_service",
     "draftwire-drafter": "drafter_service",

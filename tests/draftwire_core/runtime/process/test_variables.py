@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from drafter_service.settings import DrafterSettings
-from draftwire._program.variables import VARIABLES, unknown_variables
+from draftwire_core.runtime.process.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
 from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.adapters.vllm.settings import VllmSettings
@@ -17,7 +17,7 @@ from draftwire_core.runtime.process.settings import variable_of
 from gateway_service.settings import GatewaySettings
 from verifier_service.settings import VerifierSettings
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def of_the_command_line() -> set[str]:

@@ -1,6 +1,6 @@
 import pytest
 
-from draftwire._program.trace_export import TraceExport, check_endpoint
+from draftwire_core.runtime.process.trace_export import TraceExport, check_endpoint
 
 
 @pytest.mark.parametrize("endpoint", ["", "http://localhost:4317", "https://tempo.example:443", "http://[::1]:4317/"])

@@ -1,0 +1,44 @@
+"""The entry point of a service or of the gateway, which names missing packages, and how to install them, before anything
+imports them."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from draftwire._extras import distribution, how_to_install, missing
+
+NOT_INSTALLED = 1
+"""Exit status if packages are missing, as for other causes that an operator can fix."""
+
+
+def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
+    """Runs ``main`` of a module and returns the exit status.
+
+    Args:
+        module: the module with the program, whose imports take seconds.
+        extra: the extra of the distribution that installs the packages needed.
+        needed: top-level packages that the program needs in addition to the SDK's.
+    """
+    # Until the program handles signals itself, Ctrl-C during an import should not print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if lacking := missing(needed):
+        print(
+            f"{program_name()}: requires {distribution(extra)}[{extra}], but {', '.join(lacking)} is missing: "
+            f"{how_to_install(extra)}",
+            file=sys.stderr,
+        )
+        return NOT_INSTALLED
+    status: int = importlib.import_module(module).main()
+    return status
+
+
+def program_name() -> str:
+    """Returns the command that started this process, for messages: a script's name, or ``python -m PACKAGE``."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.endswith(".__main__"):
+        return f"python -m {spec.parent}"
+    return Path(sys.argv[0]).name

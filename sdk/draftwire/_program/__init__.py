@@ -1,1 +1,0 @@
-"""Code shared by the programs of this distribution: the services, the gateway and the commands."""
