@@ -12,12 +12,12 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from draftwire_core.runtime.process.address import Address
 from draftwire_core.runtime.process.lifecycle import log_start
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
 from draftwire_core.runtime.process.settings import load_settings
 from draftwire_core.runtime.process.startup_error import StartupError, named_flags
+from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from gateway_service.app import make_app
 from gateway_service.http.api_keys import ApiKeys, read_key_file
 from gateway_service.http.connection import bounded

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from gateway_service.console.api_errors import ApiError
 from gateway_service.http.errors import GatewayError
 from gateway_service.http.json_body import BodyReader
-from gateway_service.openai.fields.bounds import MOST_MESSAGES, at_most
+from gateway_service.openai.fields.checks import MOST_MESSAGES, at_most
 
 MOST_BYTES = 1 << 20
 """Largest body, in bytes."""

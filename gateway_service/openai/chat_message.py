@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
+from gateway_service.openai.fields.checks import MOST_PARTS, at_most
 from gateway_service.openai.fields.content import Content, text_of
 
 _SYSTEM = ("system", "developer")

@@ -13,7 +13,7 @@ from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import ToolUse
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway_service.openai.fields.bounds import MOST_MESSAGES, Strings, at_most
+from gateway_service.openai.fields.checks import MOST_MESSAGES, Strings, at_most
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use

@@ -10,7 +10,7 @@ from pydantic import Field
 from draftwire import Prompt
 from gateway_service.http.errors import GatewayError
 from gateway_service.http.field_names import FieldNames
-from gateway_service.openai.fields.alternatives import one_of
+from gateway_service.openai.fields.checks import one_of
 from gateway_service.openai.fields.whole_numbers import LimitOrNone, TokenIds, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.template_options import TemplateFields

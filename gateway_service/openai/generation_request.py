@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.alternatives import one_of
-from gateway_service.openai.fields.bounds import Strings, members_at_most
+from gateway_service.openai.fields.checks import Strings, members_at_most, one_of
 from gateway_service.openai.fields.content import text_of
 from gateway_service.openai.fields.declared import OptionFields
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.alternatives import one_of
-from gateway_service.openai.fields.bounds import Strings
+from gateway_service.openai.fields.checks import Strings, one_of
 
 Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or as text")]
 """A JSON schema."""

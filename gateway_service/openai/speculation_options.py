@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import Speculation
 from draftwire._types.option import options_of
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.alternatives import one_of
-from gateway_service.openai.fields.bounds import at_most, members_at_most
+from gateway_service.openai.fields.checks import at_most, members_at_most, one_of
 from gateway_service.openai.fields.content import Content
 from gateway_service.openai.fields.declared import SpeculationFields
 from gateway_service.openai.fields.whole_numbers import TokenIds

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from draftwire import ChatFormat
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
+from gateway_service.openai.fields.checks import MOST_PARTS, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _NONE = "none"

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway_service.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.alternatives import one_of
-from gateway_service.openai.fields.bounds import MOST_TOOLS, at_most
+from gateway_service.openai.fields.checks import MOST_TOOLS, at_most, one_of
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]

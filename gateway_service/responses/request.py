@@ -14,8 +14,17 @@ from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import Tool, ToolUse
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.chat_message import merged
-from gateway_service.openai.fields.alternatives import IS_LIST, IS_TEXT, one_of, text_or_list
-from gateway_service.openai.fields.bounds import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS, Strings, at_most
+from gateway_service.openai.fields.checks import (
+    IS_LIST,
+    IS_TEXT,
+    MOST_MESSAGES,
+    MOST_PARTS,
+    MOST_TOOLS,
+    Strings,
+    at_most,
+    one_of,
+    text_or_list,
+)
 from gateway_service.openai.fields.content import text_alone
 from gateway_service.openai.fields.whole_numbers import PositiveCount
 from gateway_service.openai.generation_request import GenerationRequest

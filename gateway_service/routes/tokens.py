@@ -15,7 +15,7 @@ from gateway_service.http.field_names import FieldNames
 from gateway_service.http.json_body import BodyRoute, beside_the_loop
 from gateway_service.http.left_out import LeftOut
 from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway_service.openai.fields.bounds import MOST_MESSAGES, at_most
+from gateway_service.openai.fields.checks import MOST_MESSAGES, at_most
 from gateway_service.openai.fields.whole_numbers import TokenIds
 from gateway_service.openai.other_fields import check_others, left_out
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use

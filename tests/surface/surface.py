@@ -25,12 +25,12 @@ import draftwire_core.engine
 import draftwire_sglang.plugin
 import draftwire_vllm
 from drafter_service.settings import DrafterSettings
-from draftwire_core.runtime.process.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.engine.loading.methods import METHODS
+from draftwire_core.runtime.process.variables import VARIABLES
 from gateway_service.settings import GatewaySettings
 from tests.surface.log_events import log_events
 from verifier_service.settings import VerifierSettings

@@ -12,9 +12,8 @@ from draftwire_core.engine.kernels.library import library
 from draftwire_core.pool.metrics import drafter_families
 from draftwire_core.runtime.observability.metric_families import info
 from verifier_service.metrics.engine import engine_families
-from verifier_service.metrics.planner import planner_families
 from verifier_service.metrics.requests import request_families
-from verifier_service.metrics.speculation import speculation_families
+from verifier_service.metrics.speculation import planner_families, speculation_families
 from verifier_service.verifier import Verifier
 
 

@@ -1,4 +1,4 @@
-"""SGLang's arguments, checked and completed for the algorithm."""
+"""SGLang's arguments, checked and completed for the algorithm, and the versions of SGLang that it fits."""
 
 from __future__ import annotations
 
@@ -66,3 +66,17 @@ def _why_chains(server_args: Any) -> str:
     if (server_args.page_size or 1) > 1 and server_args.attention_backend != "flashinfer":
         return f"--page-size {server_args.page_size} with --attention-backend {server_args.attention_backend}"
     return ""
+
+
+KNOWN = ("0.5.23",)
+"""Versions whose interfaces the adapter was compared with (tests/draftwire_core/adapters/sglang/test_interface.py)."""
+
+
+def unknown_version(version: str) -> str | None:
+    """Returns what to warn of if the adapter was not compared with a version of SGLang; None if it was."""
+    if any(version == known or version.startswith((f"{known}.", f"{known}+")) for known in KNOWN):
+        return None
+    return (
+        f"SGLang {version} is unknown to draftwire_sglang, which fits {' and '.join(KNOWN)}: SGLang changes its "
+        "workers between versions"
+    )

@@ -12,10 +12,10 @@ from sglang.srt.speculative.ngram_worker import NGRAMWorker
 from sglang.version import __version__
 
 from draftwire_core.adapters.common.draft_tree import DraftTree
+from draftwire_core.adapters.common.target_info import fingerprint_of, target_info
 from draftwire_core.adapters.sglang.remote_drafts import RemoteDrafts
+from draftwire_core.adapters.sglang.server_arguments import unknown_version
 from draftwire_core.adapters.sglang.settings import SglangSettings
-from draftwire_core.adapters.sglang.sglang_version import unknown_version
-from draftwire_core.adapters.sglang.target_info import target_info
 from draftwire_core.adapters.sglang.verify_arrays import tree_mask, verify_arrays
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
 from draftwire_core.runtime.process.settings import settings_from_environment
@@ -54,7 +54,16 @@ class RemoteDraftWorker(NGRAMWorker):  # type: ignore[misc]
         if problem is not None:
             log.warning("SGLang version not tested", problem=problem)
         target = self.target_worker
-        info = target_info(target.model_config, getattr(target, "tokenizer", None), str(self.device))
+        config, tokenizer = target.model_config, getattr(target, "tokenizer", None)
+        info = target_info(
+            str(config.model_path),
+            config.hf_config.architectures,
+            vocab_size=config.vocab_size,
+            context_length=config.context_len,
+            dtype=config.dtype,
+            device=self.device,
+            tokenizer_sha256="" if tokenizer is None else fingerprint_of(tokenizer, str(config.model_path)),
+        )
         trees = int(get_spec().speculative_eagle_topk) > 1
         drafts = RemoteDrafts(self._settings, info, self.max_batch_size, self.draft_token_num, trees=trees)
         drafts.pool.start()

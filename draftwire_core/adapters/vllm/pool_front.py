@@ -87,7 +87,7 @@ class PoolFront:
         """Starts the pool; does nothing if it has been started. Raises StartupError if it cannot be served."""
         if self._pool is not None:
             return
-        from draftwire_core.adapters.vllm.target_info import target_info
+        from draftwire_core.adapters.common.target_info import target_info
 
         if self._settings.feature_layers and self._taps is None:
             raise StartupError(
@@ -96,7 +96,16 @@ class PoolFront:
             )
         configure_logs(self._settings.log_format, self._settings.log_level, names=LOGGERS)
         most_requests = int(self._config.scheduler_config.max_num_seqs)
-        info = target_info(self._config)
+        model = self._config.model_config
+        info = target_info(
+            model.model,
+            model.architectures,
+            vocab_size=model.get_vocab_size(),
+            context_length=model.max_model_len,
+            dtype=model.dtype,
+            device=self._config.device_config.device_type,
+            tokenizer_sha256=_tokenizer_sha256(model),
+        )
         pool = PoolThread(
             self._settings,
             info,
@@ -119,3 +128,17 @@ class PoolFront:
     def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
         most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
         return AdaptedOrder(request_id, min(most, self._longest))
+
+
+def _tokenizer_sha256(model: Any) -> str:
+    """Returns the fingerprint of the tokenizer of a `ModelConfig`, from its files."""
+    if model.skip_tokenizer_init:
+        return ""
+    from transformers import AutoTokenizer
+
+    from draftwire_core.adapters.common.target_info import fingerprint_of
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.tokenizer, revision=model.tokenizer_revision, trust_remote_code=model.trust_remote_code
+    )
+    return fingerprint_of(tokenizer, model.tokenizer)

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from draftwire.v1.trace_context_pb2 import TraceContext
 from draftwire_core.runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from draftwire_core.runtime.process.variables import unknown_variables
 from draftwire.version import __version__
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
 from draftwire_core.runtime.process.settings import ProcessSettings, ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError, lack_of_memory
+from draftwire_core.runtime.process.variables import unknown_variables
 
 log = get_logger(__name__)
 

@@ -1,5 +1,4 @@
-"""The entry point of a service or of the gateway, which names missing packages, and how to install them, before anything
-imports them."""
+"""The entry point of a service or the gateway, which names missing packages before anything imports them."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
 
-from draftwire_core.runtime.process.trace_export import check_endpoint
 from draftwire_core.runtime.process.address import ListenAddress, PeerAddress
 from draftwire_core.runtime.process.flags import Flags, flag_of
 from draftwire_core.runtime.process.tls_settings import check_tls_settings
+from draftwire_core.runtime.process.trace_export import check_endpoint
 
 ENV_PREFIX = "DRAFTWIRE_"
 

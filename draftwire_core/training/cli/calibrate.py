@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 
 from draftwire._extras import how_to_install
-from draftwire_tools.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire_tools.progress import status
-from draftwire.cli.table import print_table
+from draftwire.cli.results import print_table
 from draftwire_core.training.cli.options import device_of
+from draftwire_tools.progress import status
+from draftwire_tools.prompt_file import read_prompt_file
 
 if TYPE_CHECKING:
     from draftwire_core.engine.loading.early_exit_calibration import EarlyExitCalibration

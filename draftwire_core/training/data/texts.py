@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from draftwire_tools.prompt_file import PromptEntry, read_prompt_file
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine, generate_all
@@ -15,6 +14,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_tools.prompt_file import PromptEntry, read_prompt_file
 
 _IGNORED = -100
 """Label of places without a token, by the convention of torch's cross-entropy."""

@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import UNSUPPORTED_PART
-from gateway_service.openai.fields.alternatives import IS_LIST, IS_TEXT, text_or_list
-from gateway_service.openai.fields.bounds import MOST_PARTS, at_most
+from gateway_service.openai.fields.checks import IS_LIST, IS_TEXT, MOST_PARTS, at_most, text_or_list
 
 
 def text_alone(*kinds: str) -> Callable[[Any], Any]:

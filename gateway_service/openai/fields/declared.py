@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 
 from draftwire import Acceptance, GenerateOptions, Planning, Preset, Speculation
 from draftwire._types.option import Option, options_of
-from gateway_service.openai.fields.bounds import Strings
+from gateway_service.openai.fields.checks import Strings
 from gateway_service.openai.fields.whole_numbers import TokenIds, Whole
 
 _UINT32_END = 1 << 32

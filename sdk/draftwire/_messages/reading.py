@@ -11,8 +11,7 @@ from google.protobuf.message import Message
 
 from draftwire._messages.methods import GENERATE, Method
 from draftwire._messages.off_loop import is_large
-from draftwire._messages.prompt_prefix import prompt_prefix
-from draftwire._messages.requests import Request
+from draftwire._messages.requests import Request, prompt_prefix
 from draftwire._types.from_message import numbers_of, read
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_prompt
@@ -73,12 +72,21 @@ class Subscription(Reader[RequestT, ResponseT, ItemT_co]):
 
     def __init__(self, method: Method[RequestT, ResponseT], item: Callable[[ResponseT], ItemT_co]) -> None:
         """Starts before the first attempt. ``item`` makes the caller's item of a response."""
-        self.method = method
-        self.read = item
+        self._method = method
+        self._item = item
+
+    @property
+    def method(self) -> Method[RequestT, ResponseT]:
+        """The RPC."""
+        return self._method
 
     def next_request(self, *, resumable: bool) -> RequestT:
         """Returns the request, which is always the same."""
-        return self.method.request()
+        return self._method.request()
+
+    def read(self, response: ResponseT) -> ItemT_co | None:
+        """Returns the item of a response."""
+        return self._item(response)
 
 
 class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):

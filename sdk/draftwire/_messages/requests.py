@@ -35,6 +35,7 @@ Prompt = str | Sequence[int]
 """The text to continue, tokenized by the verifier, or its token ids, used unchanged."""
 _MOST_CHOICES = 128
 _SEED_BITS = 63
+_TOKEN_BYTES = 4
 
 
 class Request:
@@ -160,3 +161,32 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
     if len(seeds) != count:
         raise ValueError(f"seed: {len(seeds)} seeds for {count} prompts")
     return seeds
+
+
+def prompt_prefix(request: pb.GenerateRequest, size: int) -> bytes:
+    """Returns the first ``size`` bytes of a prompt, by which its verifier is chosen.
+
+    A conversation counts as its roles and contents, concatenated.
+    """
+    match request.WhichOneof("prompt"):
+        case "text":
+            return request.text[:size].encode()[:size]
+        case "messages":
+            return _conversation_prefix(request.messages, size)
+        case _:
+            return token_prefix(request.token_ids.ids, size)
+
+
+def token_prefix(ids: Sequence[int], size: int) -> bytes:
+    """Returns the first ``size`` bytes of token ids, each as four bytes."""
+    whole = b"".join(each.to_bytes(_TOKEN_BYTES, "little") for each in ids[: -(-size // _TOKEN_BYTES)])
+    return whole[:size]
+
+
+def _conversation_prefix(conversation: pb.ChatMessages, size: int) -> bytes:
+    found = b""
+    for message in conversation.messages:
+        found += f"{message.role}\0{message.content[:size]}\0".encode()
+        if len(found) >= size:
+            break
+    return found[:size]

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from draftwire._messages.methods import SCORE
 from draftwire._messages.off_loop import is_large, kept
-from draftwire._messages.prompt_prefix import token_prefix
 from draftwire._messages.reading import Reader
+from draftwire._messages.requests import token_prefix
 from draftwire._messages.validation import token_ids, unsigned
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -39,10 +39,14 @@ class ScoreReader(Reader[pb.ScoreRequest, pb.ScoreResponse, list[Prediction]]):
             InvalidFieldError: a value cannot be encoded.
         """
         self._given = kept(text)
-        self.large = is_large(self._given)
         self._top = unsigned("top", top)
         self._next = first_position
         unsigned("first_position", first_position)
+
+    @property
+    def large(self) -> bool:
+        """Whether the text is large."""
+        return is_large(self._given)
 
     @cached_property
     def _text(self) -> list[int]:

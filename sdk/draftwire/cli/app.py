@@ -23,7 +23,7 @@ _MODULES = {
     "chat": "draftwire.cli.chat",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
-    "version": "draftwire.cli.version",
+    "version": "draftwire.cli.app",
 }
 """The commands of this package, each with its module."""
 _TOOLS = ("demo", "serve", "top", "bench", "check", "check-drafter")
@@ -152,6 +152,11 @@ def draftwire(
     if version:
         print(__version__)
         raise typer.Exit
+
+
+def version() -> None:
+    """Print the version."""
+    print(__version__)
 
 
 def main() -> None:

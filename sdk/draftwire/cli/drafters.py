@@ -13,9 +13,8 @@ from draftwire._types.quoting import shortened
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
-from draftwire.cli.results import json_of
+from draftwire.cli.results import json_of, print_table
 from draftwire.cli.rollout import rollout
-from draftwire.cli.table import print_table
 
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
 drafters.add_typer(rollout, name="rollout")

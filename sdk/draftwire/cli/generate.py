@@ -12,8 +12,7 @@ from draftwire._types.options import GenerateOptions
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
 from draftwire.cli.request_options import asking
-from draftwire.cli.results import json_of
-from draftwire.cli.table import print_logprobs
+from draftwire.cli.results import json_of, print_logprobs
 
 STDIN = "-"
 

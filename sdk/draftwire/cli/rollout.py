@@ -10,8 +10,7 @@ import typer
 from draftwire._types.rollout import Rollout, RolloutSide
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
-from draftwire.cli.results import json_of
-from draftwire.cli.table import print_table
+from draftwire.cli.results import json_of, print_table
 
 rollout = typer.Typer(
     help="Give a drafter a share of another one's requests before it takes over.", no_args_is_help=True

@@ -20,7 +20,6 @@ from draftwire._types.model import VerifierInfo
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire_tools.progress import CountedLines
 from draftwire_tools import interruption
 from draftwire_tools.bench.comparison import Plan, Turn
 from draftwire_tools.bench.figures import figures
@@ -30,6 +29,7 @@ from draftwire_tools.bench.plot import check_plotting, plot
 from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire_tools.bench.report import Report
 from draftwire_tools.bench.services import Services, drafter_names, started
+from draftwire_tools.progress import CountedLines
 from draftwire_tools.service import check_services_installed
 
 _CALL_SECONDS = 600.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from draftwire.cli.table import print_table
+from draftwire.cli.results import print_table
 from draftwire_tools.bench.columns import ABOUT, FEW, FIGURES, FigureColumn, Row
 from draftwire_tools.bench.comparison import Setting
 from draftwire_tools.bench.figures import Figures

@@ -17,7 +17,6 @@ from draftwire._async.client import AsyncClient
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire_tools.progress import status
 from draftwire_tools import interruption
 from draftwire_tools.bench.command import services_for
 from draftwire_tools.bench.services import Services
@@ -27,6 +26,7 @@ from draftwire_tools.check.prompts import check_prompts
 from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.report.page import page
 from draftwire_tools.check.report.tables import print_summary
+from draftwire_tools.progress import status
 
 _CALL_SECONDS = 600.0
 

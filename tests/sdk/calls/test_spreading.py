@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from draftwire import SpreadPolicy, Verifier
 from draftwire._calls.spreading import choose, ranked
 from draftwire._messages.conversation import Conversation
-from draftwire._messages.prompt_prefix import prompt_prefix, token_prefix
-from draftwire._messages.requests import Request
+from draftwire._messages.requests import Request, prompt_prefix, token_prefix
 
 KEYS = [f"prompt {number}".encode() for number in range(4000)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftwire.cli.table import print_table
+from draftwire.cli.results import print_table
 from draftwire_tools.check.report.certificate import Certificate
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from draftwire_core.adapters.sglang.server_arguments import complete
-from draftwire_core.adapters.sglang.sglang_version import unknown_version
+from draftwire_core.adapters.sglang.server_arguments import complete, unknown_version
 
 
 def arguments(**changes: Any) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from draftwire_core.adapters.common.target_tokenizer import fingerprint_of
+from draftwire_core.adapters.common.target_info import fingerprint_of
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.engine.text.tokenizer_files import tokenizer_fingerprint
 from tests.harness.models.byte_tokenizers import END, backend

@@ -9,11 +9,11 @@ import pytest
 import typer
 
 from drafter_service.settings import DrafterSettings
-from draftwire_core.runtime.process.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
 from draftwire_core.adapters.sglang.settings import SglangSettings
 from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.runtime.process.settings import variable_of
+from draftwire_core.runtime.process.variables import VARIABLES, unknown_variables
 from gateway_service.settings import GatewaySettings
 from verifier_service.settings import VerifierSettings
 
