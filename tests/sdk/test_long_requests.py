@@ -1,12 +1,17 @@
-"""Long conversations and prompts are encoded beside the event loop of the asyncio client."""
+"""Large requests are encoded beside the event loop of the asyncio client, whichever method makes them."""
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
-from draftwire import AsyncClient, InvalidFieldError
+from draftwire import AsyncClient, InvalidFieldError, Speculation, TokenOutOfRangeError, UnimplementedError
+from draftwire._calls.async_transport import AsyncTransport
+from draftwire._messages import off_loop, requests
+from draftwire._messages.off_loop import is_large
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
@@ -80,3 +85,119 @@ async def test_what_is_wrong_with_a_long_conversation_is_told_as_ever(client: As
         await client.chat([*turns(MANY, set()), {"role": "user"}])
     with pytest.raises(TypeError, match=r"messages: expected a list of mappings"):
         await client.chat("a" * MANY)  # type: ignore[arg-type]
+
+
+LONG, SHORT = "a" * 20_000, "a"
+ENOUGH = 256
+"""Size from which values are large in these tests: less than LONG, as a text, as token ids and as a message."""
+
+
+async def streamed(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+async def scored(client: AsyncClient, text: list[int]) -> None:
+    with pytest.raises(UnimplementedError):  # the stand-in has no model that could score
+        await client.score(text)
+
+
+def ids(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+CALLS: dict[str, Callable[[AsyncClient, str], Awaitable[Any]]] = {
+    "generate": lambda client, text: client.generate(text, max_tokens=1),
+    "token ids": lambda client, text: client.generate(ids(text), max_tokens=1),
+    "choices": lambda client, text: client.generate(text, n=2, max_tokens=1),
+    "prediction": lambda client, text: client.generate("a", speculation=Speculation(prediction=text), max_tokens=1),
+    "stream": lambda client, text: streamed(client.stream(text, max_tokens=1)),
+    "chat": lambda client, text: client.chat(said(text), max_tokens=1),
+    "stream_chat": lambda client, text: streamed(client.stream_chat(said(text), max_tokens=1)),
+    "generate_batch": lambda client, text: client.generate_batch([text, ids(text)], max_tokens=1),
+    "tokenize": lambda client, text: client.tokenize(text),
+    "tokenize a conversation": lambda client, text: client.tokenize(messages=said(text)),
+    "detokenize": lambda client, text: client.detokenize(ids(text)),
+    "score": lambda client, text: scored(client, ids(text)),
+}
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads that made messages of options, or encoded messages."""
+    found: set[int] = set()
+    encoded, write_options = AsyncTransport.encoded, requests.write_options
+
+    def encode(self: AsyncTransport, request: Message) -> Any:
+        found.add(threading.get_ident())
+        return encoded(self, request)
+
+    def write(*args: Any) -> None:
+        found.add(threading.get_ident())
+        write_options(*args)
+
+    monkeypatch.setattr(AsyncTransport, "encoded", encode)
+    monkeypatch.setattr(requests, "write_options", write)
+    monkeypatch.setattr(off_loop, "_LARGE", ENOUGH)
+    return found
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_every_method(
+    client: AsyncClient, threads: set[int], call: Callable[[AsyncClient, str], Awaitable[Any]]
+) -> None:
+    here = threading.get_ident()
+    await call(client, SHORT)
+    assert threads == {here}
+    threads.clear()
+    await call(client, LONG)
+    assert threads and here not in threads
+
+
+@pytest.mark.usefixtures("threads")
+async def test_what_is_wrong_with_a_long_prompt_is_raised_while_iterating(client: AsyncClient) -> None:
+    stream = client.stream([*ids(LONG), -1])
+    with pytest.raises(TokenOutOfRangeError, match=r"prompt\[20000\]: -1 is not a token id"):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    with pytest.raises(TokenOutOfRangeError, match=r"prompts\[1\]\[20000\]: -1 is not a token id"):
+        await client.generate_batch(["a", [*ids(LONG), -1]])
+
+
+@pytest.mark.usefixtures("threads")
+async def test_a_stream_that_is_closed_while_its_request_is_encoded_is_no_load(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    prepare = AsyncTransport.prepare
+
+    def slow(*args: Any) -> Any:
+        begun.set()
+        goes_on.wait(PATIENCE)
+        try:
+            return prepare(*args)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(AsyncTransport, "prepare", slow)
+    stream = client.stream(LONG)
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
+    stream.cancel()
+    goes_on.set()
+    assert await asyncio.to_thread(ended.wait, PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        while any(each.in_flight for each in client.verifiers):  # the thread ends the attempt right after
+            await asyncio.sleep(0.01)
+
+
+def test_what_is_large() -> None:
+    many = 20_000
+    for value in ("a" * 2_000_000, [1] * many, range(many), [["a"]] * many, said("a") * 300, {"a": [{}] * 300}):
+        assert is_large(value), str(value)[:50]
+    for value in ("a" * 500_000, [1] * 10_000, range(1000), said("a") * 100, None, 1.5, b"", {}, [[]]):
+        assert not is_large(value), str(value)[:50]
