@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import grpc
@@ -46,38 +45,12 @@ CHANNEL_OPTIONS: _Options = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept(Generic[ChannelT]):
-    """A channel with the credentials it was created with."""
-
-    channel: ChannelT
-    credentials: grpc.ChannelCredentials | None
-
-
 def _options(base: _Options, security: Security, authority: str | None) -> _Options:
     """Returns the options of a channel. With TLS the certificate must be for the DNS name, not for its address."""
     name = security.server_name
     if name is not None:
         return (*base, ("grpc.ssl_target_name_override", name), ("grpc.default_authority", name))
     return base if authority is None else (*base, ("grpc.default_authority", authority))
-
-
-def _usable(kept: _Kept[ChannelT] | None, credentials: grpc.ChannelCredentials | None) -> ChannelT | None:
-    """Returns the kept channel, or None if its credentials have changed.
-
-    Calls that run on a dropped channel continue on it.
-    """
-    return None if kept is None or kept.credentials is not credentials else kept.channel
-
-
-def _keep(
-    channels: dict[str, _Kept[ChannelT]], address: str, channel: ChannelT, credentials: grpc.ChannelCredentials | None
-) -> ChannelT:
-    """Keeps a channel as the most recently used one, and drops the least recently used beyond the limit."""
-    channels[address] = _Kept(channel, credentials)
-    while len(channels) > _MOST_CHANNELS:
-        del channels[next(iter(channels))]
-    return channel
 
 
 class _Channels(ABC, Generic[ChannelT]):
@@ -87,7 +60,8 @@ class _Channels(ABC, Generic[ChannelT]):
         """Starts without a channel, so that no event loop is needed yet."""
         self._security = security
         self._options = options
-        self._channels: dict[str, _Kept[ChannelT]] = {}
+        self._channels: dict[str, tuple[ChannelT, grpc.ChannelCredentials | None]] = {}
+        """Channels with the credentials they were made with, the most recently used one last."""
         self._closed = False
         self._lock = threading.Lock()
 
@@ -113,10 +87,13 @@ class _Channels(ABC, Generic[ChannelT]):
                 raise RuntimeError("the client is closed")
             self._security.check(address)
             credentials = self._security.credentials()
-            channel = _usable(self._channels.pop(address, None), credentials)
-            if channel is None:
+            channel, made_with = self._channels.pop(address, (None, None))
+            if channel is None or made_with is not credentials:  # running calls continue on the dropped channel
                 channel = self.open(address, authority)
-            return _keep(self._channels, address, channel, credentials)
+            self._channels[address] = channel, credentials
+            while len(self._channels) > _MOST_CHANNELS:
+                del self._channels[next(iter(self._channels))]
+            return channel
 
     def check(self, address: str) -> None:
         """Checks that calls to an address are allowed.
@@ -148,7 +125,7 @@ class _Channels(ABC, Generic[ChannelT]):
         with self._lock:
             self._closed = True
             channels, self._channels = self._channels, {}
-        return [kept.channel for kept in channels.values()]
+        return [channel for channel, _ in channels.values()]
 
 
 class Channels(_Channels[grpc.Channel]):
