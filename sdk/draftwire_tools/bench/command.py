@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,40 +32,6 @@ from draftwire_tools.progress import CountedLines
 from draftwire_tools.service import check_services_installed
 
 _CALL_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Files for the report, in addition to standard output."""
-
-    json: Path | None
-    """JSON."""
-    markdown: Path | None
-    """Markdown."""
-    plot: Path | None
-    """PNG."""
-
-    def check(self) -> None:
-        """Checks, before a comparison that may take hours, that the files can be written.
-
-        Raises:
-            ValueError: a directory does not exist.
-            Failure: plots cannot be drawn here.
-        """
-        for option, path in (("--json", self.json), ("--markdown", self.markdown), ("--plot", self.plot)):
-            if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
-                raise ValueError(f"{option} {path}: cannot write a file there")
-        if self.plot is not None:
-            check_plotting()
-
-    def write(self, report: Report) -> None:
-        """Writes the files."""
-        if self.json is not None:
-            self.json.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-        if self.markdown is not None:
-            self.markdown.write_text(report.markdown(), encoding="utf-8")
-        if self.plot is not None:
-            plot(report.figures, self.plot)
 
 
 @connecting
@@ -116,8 +81,9 @@ def bench(
     connection: Connection,
 ) -> None:
     """Compare speculation methods with plain decoding on the same requests, in turns."""
-    files = Files(json_file, markdown_file, plot_file)
-    files.check()
+    check_files(json=json_file, markdown=markdown_file, plot=plot_file)
+    if plot_file is not None:
+        check_plotting()
     read = read_prompts(prompts, count) if prompts else bundled_prompts(count)
     plan = Plan(read, list(dict.fromkeys(temperature or (0.0, 0.8))), max_tokens, runs, concurrency, seed)
     console = Console(stderr=True, highlight=False)
@@ -125,10 +91,26 @@ def bench(
         options = connection.options() if target is None else {}  # what was started here needs none
         report = interruption.run(_measure(services, plan, method or [], console, options))
     report.show()
-    files.write(report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+    if markdown_file is not None:
+        markdown_file.write_text(report.markdown(), encoding="utf-8")
+    if plot_file is not None:
+        plot(report.figures, plot_file)
     report.show_notes(lambda line: print(line, file=sys.stderr))
     if report.broken:
         raise Failure("outputs that must be equal differ")
+
+
+def check_files(**files: Path | None) -> None:
+    """Checks, before a comparison that may take hours, that the files that options of these names give can be written.
+
+    Raises:
+        ValueError: a file cannot be written.
+    """
+    for option, path in files.items():
+        if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+            raise ValueError(f"--{option} {path}: cannot write a file there")
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +16,7 @@ from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
 from draftwire_tools import interruption
-from draftwire_tools.bench.command import services_for
+from draftwire_tools.bench.command import check_files, services_for
 from draftwire_tools.bench.services import Services
 from draftwire_tools.check.black_box.check import BlackBoxCheck
 from draftwire_tools.check.native import NativeCheck
@@ -29,33 +27,6 @@ from draftwire_tools.check.report.tables import print_summary
 from draftwire_tools.progress import status
 
 _CALL_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFiles:
-    """Files for the certificate, in addition to standard output."""
-
-    json: Path | None
-    """JSON."""
-    html: Path | None
-    """One page of HTML."""
-
-    def check(self) -> None:
-        """Checks, before anything is run, that the files can be written.
-
-        Raises:
-            ValueError: a file cannot be written.
-        """
-        for option, path in (("--json", self.json), ("--html", self.html)):
-            if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
-                raise ValueError(f"{option} {path}: cannot write a file there")
-
-    def write(self, certificate: Certificate) -> None:
-        """Writes the files."""
-        if self.json is not None:
-            self.json.write_text(json.dumps(certificate.to_json(), indent=2) + "\n", encoding="utf-8")
-        if self.html is not None:
-            self.html.write_text(page(certificate), encoding="utf-8")
 
 
 @connecting
@@ -123,8 +94,7 @@ def check(
     connection: Connection,
 ) -> None:
     """Check that speculation changes no output, and write a certificate. Exit status 1 if anything differs."""
-    files = CheckFiles(json_file, html_file)
-    files.check()
+    check_files(json=json_file, html=html_file)
     read = check_prompts(prompts or [], requests)
     command = shlex.join(["draftwire", *sys.argv[1:]])
     console = Console(stderr=True, highlight=False)
@@ -147,7 +117,10 @@ def check(
         )
         with status(console, "comparing") as shown:
             certificate = box.run(shown)
-    files.write(certificate)
+    if json_file is not None:
+        json_file.write_text(json.dumps(certificate.to_json(), indent=2) + "\n", encoding="utf-8")
+    if html_file is not None:
+        html_file.write_text(page(certificate), encoding="utf-8")
     print_summary(certificate)
     if not certificate.passed:
         raise Failure(certificate.verdict)
