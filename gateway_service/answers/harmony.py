@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from gateway_service.answers.part import CallArguments, CallStart, Content, Part, Reasoning
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, Reasoning, StepwiseParser
 from gateway_service.answers.text_until import TextUntil, TrimmedText
 
 CHANNEL, MESSAGE, START, END, CALL = "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>"
@@ -14,7 +14,7 @@ _CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
 _RECIPIENT = re.compile(r"to=functions\.([\w.-]+)")
 
 
-class HarmonyParser:
+class HarmonyParser(StepwiseParser):
     """Reads messages: reasoning in the channel analysis, calls to functions, and text in the others."""
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -32,22 +32,14 @@ class HarmonyParser:
         self._bare = True
         """Whether the message has no text so far."""
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            if self._header is None:
-                body, at = self._body.push(text, at)
-                parts += self._in_body(body)
-                if self._body.found is not None:
-                    parts += self._end_body()
-                continue
-            head, at = self._header.push(text, at)
-            self._head.append(head)
-            if self._header.found is not None:
-                parts += self._begin_body()
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        if self._header is None:
+            body, at = self._body.push(text, at)
+            parts = self._in_body(body)
+            return (parts if self._body.found is None else [*parts, *self._end_body()]), at
+        head, at = self._header.push(text, at)
+        self._head.append(head)
+        return ([] if self._header.found is None else self._begin_body()), at
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest. An answer without any header is text."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gateway_service.answers.json_call import JsonCall
-from gateway_service.answers.part import Content, Part
+from gateway_service.answers.part import Content, Part, StepwiseParser
 from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
 
-class HermesParser:
+class HermesParser(StepwiseParser):
     """Reads text and calls in any order."""
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -24,19 +24,12 @@ class HermesParser:
         self._closing: str | None = None
         """The part of a call's end that has come so far; None elsewhere."""
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            if self._call is not None:
-                more, at = self._in_call(self._call, text, at)
-            elif self._closing is not None:
-                more, at = [], self._close(self._closing, text, at)
-            else:
-                more, at = self._in_text(text, at)
-            parts += more
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        if self._call is not None:
+            return self._in_call(self._call, text, at)
+        if self._closing is not None:
+            return [], self._close(self._closing, text, at)
+        return self._in_text(text, at)
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""

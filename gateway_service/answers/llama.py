@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection
 
 from gateway_service.answers.json_call import JsonCall
-from gateway_service.answers.part import Content, Part
+from gateway_service.answers.part import Content, Part, StepwiseParser
 from gateway_service.answers.text_until import WHITE_SPACE, end_of
 
 _TAG = "<|python_tag|>"
 _BETWEEN = re.compile(r"[ \t\r\n;]*")
 
 
-class LlamaParser:
+class LlamaParser(StepwiseParser):
     """Reads calls at the start of an answer; from anything else on it is text."""
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -27,19 +27,10 @@ class LlamaParser:
         """As much of the mark as has come."""
         self._plain = False
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            if self._plain:
-                return [*parts, Content(text[at:])]
-            if self._call is None:
-                more, at = self._before_call(text, at)
-            else:
-                more, at = self._in_call(self._call, text, at)
-            parts += more
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        if self._plain:
+            return [Content(text[at:])], len(text)
+        return self._before_call(text, at) if self._call is None else self._in_call(self._call, text, at)
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest. JSON that may be the start of a call is one if the answer was cut off."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from enum import Enum, auto
 
 from gateway_service.answers.json_call import JsonCall, JsonValue
-from gateway_service.answers.part import CallArguments, CallStart, Content, Part
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, StepwiseParser
 from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -28,7 +28,7 @@ class _At(Enum):
     ARGUMENTS = auto()
 
 
-class MistralParser:
+class MistralParser(StepwiseParser):
     """Reads text, and calls in either form after the mark."""
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -45,24 +45,17 @@ class MistralParser:
         self._call = JsonCall(0, tools)
         self._value = JsonValue()
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            match self._at:
-                case _At.TEXT:
-                    more, at = self._in_text(text, at)
-                case _At.CALL:
-                    more, at = self._in_call(text, at)
-                case _At.HEAD:
-                    more, at = self._in_head(text, at)
-                case _At.ARGUMENTS:
-                    more, at = self._in_arguments(text, at)
-                case _:
-                    more, at = self._between(text, at)
-            parts += more
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        match self._at:
+            case _At.TEXT:
+                return self._in_text(text, at)
+            case _At.CALL:
+                return self._in_call(text, at)
+            case _At.HEAD:
+                return self._in_head(text, at)
+            case _At.ARGUMENTS:
+                return self._in_arguments(text, at)
+        return self._between(text, at)
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -53,6 +54,23 @@ class AnswerParser(Protocol):
         A call that has begun is a call if its name is known. Otherwise it is left out with its marks. cut: whether the
         answer was cut off, so that its last letters may be half a mark.
         """
+
+
+class StepwiseParser(ABC):
+    """A parser that reads a piece in steps, each up to where something else begins."""
+
+    def push(self, text: str) -> list[Part]:
+        """Returns the parts that became final."""
+        parts: list[Part] = []
+        at = 0
+        while at < len(text):
+            more, at = self._step(text, at)
+            parts += more
+        return parts
+
+    @abstractmethod
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        """Reads from an index on; returns the parts that became final, and the index of what was not read."""
 
 
 def joined(parts: Iterable[Part]) -> list[Part]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gateway_service.answers.part import AnswerParser, Content, Part, Reasoning
+from gateway_service.answers.part import AnswerParser, Content, Part, Reasoning, StepwiseParser
 from gateway_service.answers.text_until import TextUntil, TrimmedText
 
 
@@ -79,7 +79,7 @@ class ReasoningParser:
         return "".join(self._space) + bare
 
 
-class ContentMarksParser:
+class ContentMarksParser(StepwiseParser):
     """Leaves the marks out, and the rest to another parser."""
 
     def __init__(self, begin: str, end: str, answer: AnswerParser) -> None:
@@ -88,17 +88,11 @@ class ContentMarksParser:
         self._answer = answer
         self._text = TextUntil(*self._marks)
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            found, at = self._text.push(text, at)
-            if self._text.found is not None:
-                self._text = TextUntil(*self._marks)
-            if found:
-                parts += self._answer.push(found)
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        found, at = self._text.push(text, at)
+        if self._text.found is not None:
+            self._text = TextUntil(*self._marks)
+        return (self._answer.push(found) if found else []), at
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""

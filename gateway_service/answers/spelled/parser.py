@@ -9,7 +9,7 @@ from typing import Any
 
 from draftwire import CallSpelling
 from gateway_service.answers.json_call import JsonCall
-from gateway_service.answers.part import CallArguments, CallStart, Content, Part
+from gateway_service.answers.part import CallArguments, CallStart, Content, Part, StepwiseParser
 from gateway_service.answers.spelled.call_arguments import CallArgumentsReader, arguments_reader
 from gateway_service.answers.spelled.expected_text import MARKER, ExpectedText, without_space
 from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
@@ -30,7 +30,7 @@ class _At(Enum):
     BETWEEN = auto()
 
 
-class SpelledParser:
+class SpelledParser(StepwiseParser):
     """Reads text and calls in any order."""
 
     def __init__(
@@ -53,24 +53,18 @@ class SpelledParser:
         self._reader: CallArgumentsReader = arguments_reader(spelling, {})
         self._started = False
 
-    def push(self, text: str) -> list[Part]:
-        """Returns the parts that became final."""
-        parts: list[Part] = []
-        at = 0
-        while at < len(text):
-            match self._at:
-                case _At.TEXT:
-                    more, at = self._in_text(text, at)
-                case _At.HEAD | _At.CALL_END | _At.BETWEEN:
-                    more, at = self._in_expected(text, at)
-                case _At.NAME:
-                    more, at = self._in_name(text, at)
-                case _At.ARGUMENTS:
-                    more, at = self._in_arguments(text, at)
-                case _At.OBJECT:
-                    more, at = self._in_object(text, at)
-            parts += more
-        return parts
+    def _step(self, text: str, at: int) -> tuple[list[Part], int]:
+        match self._at:
+            case _At.TEXT:
+                return self._in_text(text, at)
+            case _At.HEAD | _At.CALL_END | _At.BETWEEN:
+                return self._in_expected(text, at)
+            case _At.NAME:
+                return self._in_name(text, at)
+            case _At.ARGUMENTS:
+                return self._in_arguments(text, at)
+            case _At.OBJECT:
+                return self._in_object(text, at)
 
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""
