@@ -246,7 +246,7 @@ class ModelChanges:
             running.given_up.set()
             raise
         except Exception as error:  # noqa: BLE001 - foreign model code may raise anything; reported to the caller
-            fault = None if running.given_up.is_set() else _fault(load.model, error)
+            fault = None if running.given_up.is_set() else _fault(error)
             free_locals(error)
         if fault is None and loaded is not None and not running.given_up.is_set():
             self._replace(self._serve(loaded))
@@ -306,7 +306,7 @@ def _return_memory() -> None:
     return_unused()
 
 
-def _fault(model: str, error: Exception) -> ServiceError:
+def _fault(error: Exception) -> ServiceError:
     """Returns the error reported to the caller for a failed load."""
     if isinstance(error, NoMemoryError):
         return at_capacity(str(error), _RETRY_SECONDS)
