@@ -35,9 +35,6 @@ PHRASES = {
         "await off_loop(make, large=is_large(prompts, options))": (
             "Batch.of(prompts, seed, options, keeps_errors=return_exceptions)"
         ),
-        "        large = is_large(text, options)\n": "",
-        'options.get("timeout"), large=large': 'options.get("timeout")',
-        "timeout, large=is_large(ids)": "timeout",
         "await off_loop(partial(read, Tokenization, response), large=is_large(response.token_ids))": (
             "read(Tokenization, response)"
         ),
@@ -57,12 +54,8 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         "# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)\n\n": "",
         "import asyncio\n": "import threading\nimport time\n",
         "import grpc.aio\n": "",
-        "from functools import partial\n": "",
         "from draftwire._messages.off_loop import is_large, off_loop\n": "",
-        "await off_loop(lambda: self.encoded(request() if callable(request) else request), large=large)": (
-            "self.encoded(request() if callable(request) else request)"
-        ),
-        "        large: bool = False,\n": "",
+        "await off_loop(partial(self.encoded, request), large=is_large(request))": "self.encoded(request)",
         "await off_loop(partial(method.response.FromString, response), large=is_large(response))": (
             "method.response.FromString(response)"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -29,10 +30,11 @@ class AsyncEdgeTransport(AsyncTransport):
         self._drafter = drafter
         self._reading: set[asyncio.Task[None]] = set()
 
-    def encoded(self, request: Message) -> Any:
+    def encoded(self, request: Message | partial[Any]) -> Any:
         """Returns a request as ``open`` takes it: as a message if it wants drafts."""
-        drafted = isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter)
-        return request if drafted else super().encoded(request)
+        if isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter):
+            return request
+        return super().encoded(request)
 
     def open(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Self
 
@@ -27,10 +28,11 @@ class EdgeTransport(Transport):
         super().__init__(verifiers, **options)
         self._drafter = drafter
 
-    def encoded(self, request: Message) -> Any:
+    def encoded(self, request: Message | partial[Any]) -> Any:
         """Returns a request as ``open`` takes it: as a message if it wants drafts."""
-        drafted = isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter)
-        return request if drafted else super().encoded(request)
+        if isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter):
+            return request
+        return super().encoded(request)
 
     def open(
         self,

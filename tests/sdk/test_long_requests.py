@@ -1,4 +1,4 @@
-"""Large requests are encoded beside the event loop of the asyncio client, whichever method makes them."""
+"""Large requests are encoded off the event loop of the asyncio client, whichever method makes them."""
 
 import asyncio
 import threading
@@ -191,7 +191,7 @@ async def test_a_stream_that_is_closed_while_its_request_is_encoded_is_no_load(
     goes_on.set()
     assert await asyncio.to_thread(ended.wait, PATIENCE)
     async with asyncio.timeout(PATIENCE):
-        while any(each.in_flight for each in client.verifiers):  # the thread ends the attempt right after
+        while any(each.in_flight for each in client.verifiers):  # noqa: ASYNC110 - the thread ends the attempt
             await asyncio.sleep(0.01)
 
 

@@ -233,8 +233,7 @@ class AsyncClient:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
         options["messages"] = kept(options.get("messages"))
         request = partial(tokenize_request, text, options)
-        large = is_large(text, options)
-        response = await self._transport.call(TOKENIZE, request, options.get("timeout"), large=large)
+        response = await self._transport.call(TOKENIZE, request, options.get("timeout"))
         return await off_loop(partial(read, Tokenization, response), large=is_large(response.token_ids))
 
     async def detokenize(
@@ -251,9 +250,8 @@ class AsyncClient:
             TokenOutOfRangeError: an id is not in the vocabulary.
             DraftwireError: the call failed otherwise.
         """
-        ids = kept(ids)
-        request = partial(detokenize_request, ids, skip_special_tokens)
-        response = await self._transport.call(DETOKENIZE, request, timeout, large=is_large(ids))
+        request = partial(detokenize_request, kept(ids), skip_special_tokens)
+        response = await self._transport.call(DETOKENIZE, request, timeout)
         return response.text
 
     async def score(

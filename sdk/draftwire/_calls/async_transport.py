@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
@@ -69,18 +69,17 @@ class AsyncTransport:
     async def call(
         self,
         method: Method[RequestT, ResponseT],
-        request: RequestT | Callable[[], RequestT],
+        request: RequestT | partial[RequestT],
         timeout: float | None = None,
         *,
         address: str | None = None,
-        large: bool = False,
     ) -> ResponseT:
         """Makes a unary call to a verifier, or to the service at an address, and returns its response.
 
-        A request may be given as the function that makes it.
+        A request may be given as the ``partial`` that makes it, whose arguments may be large.
         """
         deadline = self.deadline(timeout)
-        encoded = await off_loop(lambda: self.encoded(request() if callable(request) else request), large=large)
+        encoded = await off_loop(partial(self.encoded, request), large=is_large(request))
         if address is None:
             await self._upkeep.look_up()
         else:
@@ -89,7 +88,7 @@ class AsyncTransport:
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
-            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
+            rpc: Any = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
             try:
                 metadata = self._channels.metadata()
                 response: bytes = await rpc(encoded, timeout=remaining(deadline), metadata=metadata)
@@ -123,9 +122,9 @@ class AsyncTransport:
             attempts.end()
             raise
 
-    def encoded(self, request: Message) -> Any:
-        """Returns a request as ``open`` takes it. May run in any thread."""
-        return request.SerializeToString()
+    def encoded(self, request: Message | partial[Any]) -> Any:
+        """Returns a request, or the one that is made, as ``open`` takes it. May run in any thread."""
+        return (request() if isinstance(request, partial) else request).SerializeToString()
 
     def open(
         self,
@@ -136,7 +135,7 @@ class AsyncTransport:
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, with ``read`` and ``cancel``."""
-        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
+        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path, response_deserializer=method.response.FromString
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))

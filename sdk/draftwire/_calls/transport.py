@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -70,17 +71,17 @@ class Transport:
     def call(
         self,
         method: Method[RequestT, ResponseT],
-        request: RequestT | Callable[[], RequestT],
+        request: RequestT | partial[RequestT],
         timeout: float | None = None,
         *,
         address: str | None = None,
     ) -> ResponseT:
         """Makes a unary call to a verifier, or to the service at an address, and returns its response.
 
-        A request may be given as the function that makes it.
+        A request may be given as the ``partial`` that makes it, whose arguments may be large.
         """
         deadline = self.deadline(timeout)
-        encoded = self.encoded(request() if callable(request) else request)
+        encoded = self.encoded(request)
         if address is None:
             self._upkeep.look_up()
         else:
@@ -89,7 +90,7 @@ class Transport:
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
-            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
+            rpc: Any = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
             try:
                 metadata = self._channels.metadata()
                 response: bytes = rpc(encoded, timeout=remaining(deadline), metadata=metadata)
@@ -123,9 +124,9 @@ class Transport:
             attempts.end()
             raise
 
-    def encoded(self, request: Message) -> Any:
-        """Returns a request as ``open`` takes it. May run in any thread."""
-        return request.SerializeToString()
+    def encoded(self, request: Message | partial[Any]) -> Any:
+        """Returns a request, or the one that is made, as ``open`` takes it. May run in any thread."""
+        return (request() if isinstance(request, partial) else request).SerializeToString()
 
     def open(
         self,
@@ -136,7 +137,7 @@ class Transport:
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, an iterator with ``cancel``."""
-        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
+        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path, response_deserializer=method.response.FromString
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))

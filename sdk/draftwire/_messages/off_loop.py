@@ -1,4 +1,4 @@
-"""Work beside the event loop: encoding large requests and reading large responses, which take longer than it may."""
+"""Work off the event loop: encoding large requests and reading large responses, which take longer than it may."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 _LARGE = 16384
@@ -24,9 +25,10 @@ async def off_loop(make: Callable[[], MadeT], *, large: bool) -> MadeT:
 
 
 def is_large(*values: Any) -> bool:
-    """Returns whether it would hold up an event loop to encode values: texts, token ids, conversations, options.
+    """Returns whether it would hold up an event loop to encode values: texts, token ids, conversations, options, or a
+    ``partial`` of them.
 
-    Looks at no more of them than it takes to tell.
+    Looks at as few of them as that takes.
     """
     waiting = list(values)
     room = _LARGE
@@ -35,6 +37,8 @@ def is_large(*values: Any) -> bool:
         room -= 1
         if isinstance(value, str | bytes):
             room -= len(value) // _TEXT
+        elif isinstance(value, partial):
+            waiting += [*value.args, *value.keywords.values()]
         elif is_dataclass(value):
             waiting += [getattr(value, field.name) for field in fields(value)]
         elif isinstance(value, Mapping):

@@ -50,6 +50,7 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
 
         None, the default, selects the verifier in use.
         """
+        return None
 
     def next_request(self, *, resumable: bool) -> RequestT:
         """Returns the request for the next attempt, which continues after everything read so far.

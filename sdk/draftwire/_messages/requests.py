@@ -41,7 +41,7 @@ _TOKEN_BYTES = 4
 class Request:
     """A prompt or a conversation with the caller's ``GenerateOptions``.
 
-    A large one is encoded on the first use of ``message``, which is then to happen beside an event loop.
+    A large one is encoded on the first use of ``message``, which must then happen off an event loop.
     """
 
     def __init__(self, prompt: Prompt | Conversation, options: Mapping[str, Any]) -> None:

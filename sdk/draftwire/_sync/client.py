@@ -248,8 +248,7 @@ class Client:
             TokenOutOfRangeError: an id is not in the vocabulary.
             DraftwireError: the call failed otherwise.
         """
-        ids = kept(ids)
-        request = partial(detokenize_request, ids, skip_special_tokens)
+        request = partial(detokenize_request, kept(ids), skip_special_tokens)
         response = self._transport.call(DETOKENIZE, request, timeout)
         return response.text
 

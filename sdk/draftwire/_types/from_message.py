@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC
 from functools import cache, partial
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -54,7 +54,7 @@ def read(kind: type[ResultT], *messages: Message, **given: Any) -> ResultT:
         messages: the messages; each field is read from the first one that has it.
         given: values of fields that are not read.
     """
-    plan = _plan(kind, tuple(each.DESCRIPTOR for each in messages), frozenset(given))
+    plan = _plan(cast(Any, kind), tuple(each.DESCRIPTOR for each in messages), frozenset(given))
     found = {name: read_field(messages[index]) for name, index, read_field in plan}
     return kind(**given, **{name: value for name, value in found.items() if value is not MISSING})
 
@@ -71,7 +71,7 @@ def read_all(kind: type[ResultT], messages: Iterable[Message]) -> list[ResultT]:
 
 
 @cache
-def numbers_of(names: Any, enum: EnumDescriptor) -> dict[Any, int]:
+def numbers_of(names: Any, enum: EnumDescriptor) -> dict[Any, Any]:
     """Returns the numbers of an enum by their names in a ``Literal``: ``"coupled"`` for ACCEPTANCE_RULE_COUPLED."""
     prefix = enum.values[0].name.removesuffix("UNSPECIFIED")
     numbers = {each.name.removeprefix(prefix).lower(): each.number for each in enum.values}
@@ -104,7 +104,7 @@ def _reading(field: FieldDescriptor, kind: Any, own: Field[Any]) -> Reading:
     """Returns the reading of a message's field as the declared type of a result's own field."""
     name, parts = field.name, get_args(kind)
     if (collection := get_origin(kind)) in (list, frozenset, dict, Mapping):
-        items = [each for each in (parts[0], *get_args(parts[0])) if is_dataclass(each)]
+        items: list[Any] = [each for each in (parts[0], *get_args(parts[0])) if is_dataclass(each)]
         collect: Any = partial(read_all, items[0]) if items else dict if collection is Mapping else collection
         return lambda message: collect(getattr(message, name))
     without: list[Any] = [None] if NoneType in parts else []
@@ -130,7 +130,7 @@ def _conversion(field: FieldDescriptor, kind: Any) -> Callable[[Any], Any]:
         names = {number: name for name, number in numbers_of(kind, field.enum_type).items()}
         return partial(_name_of, names, _UNKNOWN if _UNKNOWN in get_args(kind) else None)
     if is_dataclass(kind):
-        return partial(read, kind)
+        return partial(read, cast(Any, kind))
     return _CONVERSIONS.get(field.message_type.full_name if field.message_type else "", lambda value: value)
 
 

@@ -22,7 +22,7 @@ that arrive, up to the limits, whatever they are worth, for tests and comparison
 Preset = Literal["auto", "code", "json", "narrative"]
 """Threshold for a kind of text; ``"auto"`` chooses one by the look of the prompt."""
 
-RULES: Mapping[Acceptance, int] = numbers_of(Acceptance, AcceptanceRule.DESCRIPTOR)
+RULES: Mapping[Acceptance, AcceptanceRule] = numbers_of(Acceptance, AcceptanceRule.DESCRIPTOR)
 RULE_NAMES = {number: name for name, number in RULES.items()}
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from draftwire.cli import progress
+from draftwire_tools import progress
 from draftwire_tools.progress import CountedLines, status
 
 
