@@ -59,6 +59,7 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         "await off_loop(partial(method.response.FromString, response), large=is_large(response))": (
             "method.response.FromString(response)"
         ),
+        "await off_loop(partial(self._read, response), large=is_large(response))": "self._read(response)",
         "*await off_loop(self._prepared, large=self._reader.large)": "*self._prepared()",
         "from contextlib import nullcontext\n": "",
         ", failure_of\n": "\n",

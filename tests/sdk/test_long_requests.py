@@ -12,6 +12,7 @@ from draftwire import AsyncClient, InvalidFieldError, Speculation, TokenOutOfRan
 from draftwire._calls.async_transport import AsyncTransport
 from draftwire._messages import off_loop, requests
 from draftwire._messages.off_loop import is_large
+from draftwire._messages.reading import GenerationReader
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
@@ -156,6 +157,23 @@ async def test_every_method(
     threads.clear()
     await call(client, LONG)
     assert threads and here not in threads
+
+
+async def test_large_responses_are_read_off_the_loop(
+    client: AsyncClient, threads: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_started = GenerationReader._read_started
+
+    def read(self: GenerationReader, started: Any) -> None:
+        threads.add(threading.get_ident())
+        read_started(self, started)
+
+    monkeypatch.setattr(GenerationReader, "_read_started", read)
+    for prompt, on_the_loop in ((SHORT, True), (LONG, False)):  # a verifier returns the ids of a text
+        threads.clear()
+        result = await client.generate(prompt, max_tokens=1)
+        assert result.prompt_token_ids == ids(prompt)
+        assert (threading.get_ident() in threads) == on_the_loop
 
 
 @pytest.mark.usefixtures("threads")

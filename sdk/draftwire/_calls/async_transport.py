@@ -135,9 +135,7 @@ class AsyncTransport:
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, with ``read`` and ``cancel``."""
-        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
-            method.path, response_deserializer=method.response.FromString
-        )
+        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(method.path)
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
     @property
@@ -236,8 +234,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 response = await self._call.read()
                 if response is grpc.aio.EOF:
                     raise InternalError("the verifier ended the stream before the request was finished")
-                item = self._reader.read(response)
-                self._attempts.read(response)
+                item = await off_loop(partial(self._read, response), large=is_large(response))
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 await self._recover(error)
                 continue
@@ -286,6 +283,15 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         if call is not None:
             call.cancel()
             self._end()
+
+    def _read(self, response: Any) -> ItemT | None:
+        """Returns the item of a response, which is encoded, or a message of a call that is not grpc's. May run in any
+        thread."""
+        if isinstance(response, bytes):
+            response = self._reader.method.response.FromString(response)
+        item = self._reader.read(response)
+        self._attempts.read(response)
+        return item
 
     def _prepared(self) -> tuple[str, Any]:
         """Returns the verifier of the next attempt, and the request for it. May run in any thread."""

@@ -137,9 +137,7 @@ class Transport:
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call and returns grpc's call, an iterator with ``cancel``."""
-        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
-            method.path, response_deserializer=method.response.FromString
-        )
+        rpc: Any = self._channels.get(address, self._endpoints.authority(address)).unary_stream(method.path)
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
     @property
@@ -224,8 +222,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 response = next(self._call, None)
                 if response is None:
                     raise InternalError("the verifier ended the stream before the request was finished")
-                item = self._reader.read(response)
-                self._attempts.read(response)
+                item = self._read(response)
             except grpc.RpcError as error:
                 self._recover(error)
                 continue
@@ -272,6 +269,15 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         if call is not None:
             call.cancel()
             self._end()
+
+    def _read(self, response: Any) -> ItemT | None:
+        """Returns the item of a response, which is encoded, or a message of a call that is not grpc's. May run in any
+        thread."""
+        if isinstance(response, bytes):
+            response = self._reader.method.response.FromString(response)
+        item = self._reader.read(response)
+        self._attempts.read(response)
+        return item
 
     def _prepared(self) -> tuple[str, Any]:
         """Returns the verifier of the next attempt, and the request for it. May run in any thread."""

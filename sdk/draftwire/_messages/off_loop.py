@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 _LARGE = 16384
 """Size from which values are large, in token ids: a few milliseconds of work."""
 _TEXT = 64
-"""Characters, or bytes of a message, that are as much work as a token id."""
+"""Characters of a text that are as much work as a token id."""
+_BYTES = 16
+"""Bytes of an encoded message that are as much work as a token id; each of them may be a token id in the message."""
 _MAPPING = 64
 """The work on a message of a conversation, in token ids."""
 
@@ -35,8 +37,10 @@ def is_large(*values: Any) -> bool:
     while waiting and room > 0:
         value = waiting.pop()
         room -= 1
-        if isinstance(value, str | bytes):
+        if isinstance(value, str):
             room -= len(value) // _TEXT
+        elif isinstance(value, bytes):
+            room -= len(value) // _BYTES
         elif isinstance(value, partial):
             waiting += [*value.args, *value.keywords.values()]
         elif is_dataclass(value):
