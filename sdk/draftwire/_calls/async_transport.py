@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from draftwire._auth.security import Security
 from draftwire._calls.call_span import CallSpan, Metadata, begin_call_span
 from draftwire._calls.channel import AsyncChannels
-from draftwire._calls.deadline import Deadline, describe_deadline
+from draftwire._calls.deadline import Deadline, check_deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
 from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining
@@ -102,6 +102,7 @@ class AsyncTransport:
                 describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
                 wait = attempts.failed(failure, deadline)
             await asyncio.sleep(wait)
+            check_deadline(deadline, f"before {to} answered", failure)
             await self._upkeep.look_up()
         return await off_loop(partial(method.response.FromString, response), large=is_large(response))
 
@@ -330,6 +331,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
             try:
                 await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
+                check_deadline(self._deadline, self._progress(), failure)
                 await self._look_up_and_open(failure.raw)
             except NumericsMismatchError:
                 if not self._reader.begin_anew():

@@ -40,6 +40,26 @@ def describe_deadline(error: DraftwireError, deadline: Deadline | None, done: st
     if deadline is None or error.reason is not None or not isinstance(error, DeadlineExceededError):
         return
     error.reason = ErrorReason.DEADLINE_EXCEEDED
-    error.message = f"timeout of {deadline.seconds} s ran out {done}"
-    if last is not None:
-        error.message += f": {last.message}"
+    error.message = _message(deadline, done, last)
+
+
+def check_deadline(deadline: Deadline | None, done: str, last: DraftwireError) -> None:
+    """Raises the error of a call whose deadline passed before its next attempt. gRPC would answer such an attempt with
+    the state of the connection as often as with the deadline.
+
+    Args:
+        deadline: the call's deadline.
+        done: the call's progress, for example "after 90 tokens".
+        last: the error of the last attempt.
+
+    Raises:
+        DeadlineExceededError: the deadline has passed.
+    """
+    if deadline is not None and time.monotonic() >= deadline:
+        message = _message(deadline, done, last)
+        raise DeadlineExceededError(message, reason=ErrorReason.DEADLINE_EXCEEDED, raw=last.raw) from last
+
+
+def _message(deadline: Deadline, done: str, last: DraftwireError | None) -> str:
+    message = f"timeout of {deadline.seconds} s ran out {done}"
+    return message if last is None else f"{message}: {last.message}"

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from draftwire._auth.security import Security
 from draftwire._calls.call_span import CallSpan, Metadata, begin_call_span
 from draftwire._calls.channel import Channels
-from draftwire._calls.deadline import Deadline, describe_deadline
+from draftwire._calls.deadline import Deadline, check_deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
 from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining
@@ -104,6 +104,7 @@ class Transport:
                 describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
                 wait = attempts.failed(failure, deadline)
             time.sleep(wait)
+            check_deadline(deadline, f"before {to} answered", failure)
             self._upkeep.look_up()
         return method.response.FromString(response)
 
@@ -316,6 +317,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             taken = self._call is not None and has_receipt(self._call.initial_metadata())
             try:
                 self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))
+                check_deadline(self._deadline, self._progress(), failure)
                 self._look_up_and_open(failure.raw)
             except NumericsMismatchError:
                 if not self._reader.begin_anew():

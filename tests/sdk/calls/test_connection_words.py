@@ -138,7 +138,7 @@ def test_a_timeout_says_what_ran_out_and_what_came_before() -> None:
             client.model_info(timeout=0.2)
         assert caught.value.message == f"timeout of 0.2 s ran out before {address} answered"
         assert caught.value.reason is ErrorReason.DEADLINE_EXCEEDED
-    patient = RetryPolicy(attempts_per_address=1000, initial_backoff=0.01, max_backoff=0.01)
+    patient = RetryPolicy(attempts_per_address=10**6, initial_backoff=0.01, max_backoff=0.01)
     with free_port() as port, Client(f"127.0.0.1:{port}", retry=patient) as client:
         for seconds in (0.3, 3, 30):  # on a busy machine it may expire before the first attempt has failed
             with pytest.raises(DeadlineExceededError) as caught:
@@ -147,6 +147,27 @@ def test_a_timeout_says_what_ran_out_and_what_came_before() -> None:
                 break
     assert f": nothing listens at 127.0.0.1:{port}" in caught.value.message
     assert caught.value.partial is None
+
+
+SECOND_AT_THE_DEADLINE = RetryPolicy(attempts_per_address=2, initial_backoff=60, max_backoff=60)
+
+
+def test_no_attempt_begins_when_the_timeout_has_run_out() -> None:
+    """The second one would fail at once, as the connection has, and be reported in place of the timeout."""
+    with free_port() as port, Client(f"127.0.0.1:{port}", retry=SECOND_AT_THE_DEADLINE) as client:
+        for _ in range(3):
+            for call in (client.model_info, lambda timeout: client.generate("x", timeout=timeout)):
+                with pytest.raises(DeadlineExceededError, match=r"timeout of 0\.2 s ran out"):
+                    call(timeout=0.2)
+
+
+async def test_no_attempt_of_the_asyncio_client_begins_when_the_timeout_has_run_out() -> None:
+    with free_port() as port:
+        async with AsyncClient(f"127.0.0.1:{port}", retry=SECOND_AT_THE_DEADLINE) as client:
+            for _ in range(3):
+                for call in (client.model_info(timeout=0.2), client.generate("x", timeout=0.2)):
+                    with pytest.raises(DeadlineExceededError, match=r"timeout of 0\.2 s ran out"):
+                        await call
 
 
 @pytest.mark.parametrize(
