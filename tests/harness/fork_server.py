@@ -6,11 +6,15 @@ once. For each request it forks, and the fork runs a module or a program as `pyt
 It only imports: when it forks, no gRPC channel, OpenMP team or thread exists. The requesting process adopts orphans
 (see `tests.harness.processes`), and each fork is orphaned at once. So it becomes a child of the requesting process,
 which can signal it and wait for it like any other child.
+
+Nothing outlives the requesting process, however that ends: this process ends when the connection closes, and the kernel
+kills each fork when its parent ends.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import os
@@ -20,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -41,20 +46,26 @@ IMPORTS = (
     "verifier_service.service",
 )
 """Modules that services import, all imported before the first fork."""
+_PR_SET_PDEATHSIG = 1
 
 
 def serve(connection: socket.socket) -> Start | None:
     """Forks for each command received. Returns the command in each fork, and None once the connection is closed."""
+    requesting = os.getppid()
     while received := receive_start(connection):
         start, streams = received
         read, write = os.pipe()
         between = os.fork()
         if between == 0:
+            between = os.getpid()
             service = os.fork()
             if service == 0:
                 os.close(read)
                 os.close(write)
                 connection.close()
+                while os.getppid() == between:
+                    time.sleep(0.0005)
+                _end_with(requesting)
                 _take_streams(streams)
                 return start
             os.write(write, b"%d" % service)
@@ -70,10 +81,12 @@ def become(start: Start) -> None:
     """Runs a command in this process, which was forked for it."""
     if start.new_session:
         os.setsid()
+    parent = os.getpid()
     for _ in range(start.spares):
         ours, theirs = socket.socketpair()
         spare = os.fork()
         if spare == 0:
+            _end_with(parent)
             ours.close()
             SparePopen.close_all()
             received = receive_start(theirs)
@@ -124,6 +137,14 @@ def end(status: object) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit((status or 0) & 0xFF)
+
+
+def _end_with(parent: int) -> None:
+    """Makes the kernel kill this process when its parent ends; ends it now if that has happened."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _take_streams(streams: list[int]) -> None:

@@ -32,6 +32,24 @@ done = subprocess.run([sys.executable, "-c", sys.argv[1]], stdin=subprocess.DEVN
 print(os.getpid(), done.returncode, done.stderr.strip(), sep="|")
 print(done.stdout)
 """
+HAS_A_SERVER = """
+import ctypes, os, socket, sys, time
+from tests.harness import fork_server
+from tests.harness.started_process import Start, receive_pid, send_start
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # adopts orphans
+ours, theirs = socket.socketpair()
+server = os.fork()
+if server == 0:
+    ours.close()
+    if (command := fork_server.serve(theirs)) is not None:
+        fork_server.become(command)
+    os._exit(0)
+theirs.close()
+send_start(ours, Start(["-c", sys.argv[1]], dict(os.environ), "/", spares=1), (0, 1, 2))
+print(server, receive_pid(ours), flush=True)
+time.sleep(100)
+"""
+"""A process that forks in place of one that imports first, which would take seconds."""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -130,6 +148,21 @@ def test_what_waited_in_vain_ends() -> None:
         assert len(waiting) == 2
         process.kill()
     eventually(lambda: all(processes.ended(pid) for pid in waiting), "they have ended")
+
+
+def test_nothing_outlives_a_process_that_is_killed() -> None:
+    """Neither its fork server, nor what that has forked, nor what waits to be started by such a fork."""
+    with processes.Popen(
+        [sys.executable, "-c", HAS_A_SERVER, HOLDS], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        server, fork = map(int, next(line for line in lines if line != "here\n").split())
+        waiting = [int(pid) for pid in Path(f"/proc/{fork}/task/{fork}/children").read_text().split()]
+        assert len(waiting) == 1 and not any(map(processes.ended, (server, fork, *waiting)))
+        process.kill()
+    for each in (server, fork, *waiting):
+        eventually(lambda each=each: processes.ended(each), f"process {each} has ended")
 
 
 def test_two_draw_different_random_numbers() -> None:
