@@ -1,6 +1,6 @@
 """Checks the words of code, help texts, contract and documents: the mechanical part of CONTRIBUTING.md's five rules.
 
-    python -m scripts.words [FILE...]
+    python -m scripts.words [PATH...]
 
 prints file and line, the word, and what to write instead. It reads comments and strings of Python, and whole files of
 other kinds.
@@ -163,20 +163,46 @@ def _beginnings(file: str, text: str) -> Iterator[tuple[int, str]]:
 
 def checked_files() -> Iterator[str]:
     """Yields the files of the checkout that are checked."""
+    for file in _readable_files():
+        if file in PAGES or file.startswith(CODE):
+            yield file
+
+
+def files_of(path: str) -> Iterator[str]:
+    """Yields a file itself, or what a folder has in the checkout. path: from the checkout's root, or absolute.
+
+    Raises:
+        ValueError: the path does not exist, or is of a folder elsewhere.
+    """
+    whole = (ROOT / path).resolve()
+    if not whole.exists():
+        raise ValueError(f"{path}: no such file or folder in {ROOT}")
+    if not whole.is_dir():
+        yield path
+        return
+    if not whole.is_relative_to(ROOT):
+        raise ValueError(f"{path}: not a folder of the checkout {ROOT}")
+    yield from (file for file in _readable_files() if (ROOT / file).is_relative_to(whole))
+
+
+def _readable_files() -> Iterator[str]:
+    """Yields the files of the checkout that have texts by people of this project."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for file in listed.splitlines():
-        if file in PAGES or (file.startswith(CODE) and file.endswith(KINDS) and not file.startswith(LEFT_OUT)):
+        if file.endswith(KINDS) and not file.startswith(LEFT_OUT) and (ROOT / file).exists():
             yield file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints what is wrong in the given files, or in all; returns 1 if anything is."""
+    """Prints what is wrong in the given files and folders, or in all that are checked; returns 1 if anything is."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", help="files of the checkout; by default all that are checked")
-    files = parser.parse_args(argv).files or list(checked_files())
-    found = [
-        each for file in files if (ROOT / file).exists() for each in findings(file, (ROOT / file).read_text("utf-8"))
-    ]
+    parser.add_argument("paths", nargs="*", help="files or folders of the checkout; by default all that are checked")
+    paths: list[str] = parser.parse_args(argv).paths
+    try:
+        files = [file for path in paths for file in files_of(path)] if paths else list(checked_files())
+    except ValueError as error:
+        parser.error(str(error))
+    found = [each for file in dict.fromkeys(files) for each in findings(file, (ROOT / file).read_text("utf-8"))]
     for each in found:
         print(each)
     return 1 if found else 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.words import ROOT, WORDS, checked_files, findings
+from scripts.words import ROOT, WORDS, checked_files, files_of, findings, main
 
 
 def test_the_checkout_keeps_to_the_rules() -> None:
@@ -55,3 +55,20 @@ def test_names_and_idioms_are_left_alone(file: str, text: str) -> None:
 
 def test_each_word_has_another() -> None:
     assert all(word.instead for word in WORDS)
+
+
+def test_files_and_folders_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(files_of("scripts/words.py")) == ["scripts/words.py"]
+    listed = list(files_of("tests/scripts"))
+    assert "tests/scripts/test_words.py" in listed and all(file.startswith("tests/scripts/") for file in listed)
+    assert list(files_of(str(ROOT / "tests/scripts"))) == listed
+    assert set(checked_files()) <= set(files_of("."))
+    assert main(["scripts", "scripts/generate_sync.py"]) == 0
+    assert main(["tests/scripts"]) == 1 and "test_words.py:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("path", "said"), [("scripts/nowhere", "no such file or folder"), ("/", "not a folder of")])
+def test_paths_that_are_none(path: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([path])
+    assert f"{path}: {said}" in capsys.readouterr().err
