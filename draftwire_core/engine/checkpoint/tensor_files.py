@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ class TensorFiles:
         self._name = name
         self._files = files
         self._unread = set(files)
+        self._notes: dict[str, str] | None = None
 
     @classmethod
     def open(cls, checkpoint: Checkpoint) -> TensorFiles:
@@ -58,8 +60,25 @@ class TensorFiles:
         """An error that names a field of the quantisation's configuration."""
         return ModelLoadError(f"model {self._name}: quantization_config.{field} {why}")
 
-    def tensor(self, name: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[torch.dtype]) -> torch.Tensor:
-        """A tensor. Raises ModelLoadError, which names it, if it is missing or has none of the shapes or types."""
+    def pass_over(self, pattern: str) -> None:
+        """Counts tensors as read whose names the regular expression `pattern` finds."""
+        self._unread = {name for name in self._unread if not re.search(pattern, name)}
+
+    def note(self, name: str) -> str | None:
+        """The text that the files' headers have under a name, next to their tensors; None if there is none."""
+        if self._notes is None:
+            self._notes = {}
+            for file in set(self._files.values()):
+                self._notes |= file.metadata() or {}
+        return self._notes.get(name)
+
+    def tensor(
+        self, name: str, shapes: Sequence[tuple[int, ...]] | None, dtypes: Sequence[torch.dtype]
+    ) -> torch.Tensor:
+        """A tensor. Raises ModelLoadError, which names it, if it is missing or has none of the shapes or types.
+
+        shapes: None for any.
+        """
         stop_if_abandoned()
         file = self._files.get(name)
         if file is None:
@@ -69,7 +88,7 @@ class TensorFiles:
             found: torch.Tensor = file.get_tensor(name)
         except (SafetensorError, RuntimeError, ValueError) as error:
             raise self.refusal(name, f"cannot be read: {error}") from error
-        if tuple(found.shape) not in shapes:
+        if shapes is not None and tuple(found.shape) not in shapes:
             expected = " or ".join(str(list(shape)) for shape in shapes)
             raise self.refusal(name, f"has shape {list(found.shape)}, not {expected}")
         if found.dtype not in dtypes:
@@ -84,6 +103,11 @@ class TensorFiles:
             return None
         found: torch.dtype = file.get_tensor(name).dtype  # which reads nothing, since it is mapped
         return found
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a tensor; None if there is no such tensor."""
+        file = self._files.get(name)
+        return None if file is None else tuple(file.get_slice(name).get_shape())
 
 
 def _type_name(dtype: torch.dtype) -> str:

@@ -38,6 +38,8 @@ class Form(NamedTuple):
     """Quantises a weight, float32 [outputs, inputs]."""
     weight_type: str
     """The weights' type as models report it."""
+    note: Mapping[str, Any] | None = None
+    """What the file's header notes of each quantised weight."""
 
 
 def write_quantised(
@@ -71,7 +73,9 @@ def write_quantised(
         tensors = {name.replace(".mlp.", ".block_sparse_moe."): tensor for name, tensor in tensors.items()}
     if change is not None:
         change(tensors)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, directory / "model.safetensors")
+    notes = None if form.note is None else {f"{name}.weight": json.dumps(form.note) for name in values}
+    whole = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    save_file(whole, directory / "model.safetensors", notes)
     config = {**model.config.to_diff_dict(), "architectures": [type(model).__name__], "dtype": "bfloat16"}
     config |= {"model_type": model.config.model_type, "quantization_config": {**form.config, **changed}}
     (directory / "config.json").write_text(json.dumps(config))
@@ -131,10 +135,20 @@ def _values(integers: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -
     return (parts.float() * scales.float()[..., None]).flatten(1)
 
 
-def compressed(format_name: str, weight_type: str, *, activations: bool = False, **arguments: Any) -> Form:
-    """A form of compressed-tensors, whose own code quantises and packs. arguments: of its QuantizationArgs"""
+def compressed(
+    format_name: str,
+    weight_type: str,
+    *,
+    activations: bool = False,
+    inputs: Mapping[str, torch.Tensor] | None = None,
+    **arguments: Any,
+) -> Form:
+    """A form of compressed-tensors, whose own code quantises and packs. inputs: static scales of a layer's inputs.
+    arguments: of its QuantizationArgs"""
     weights = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False, **arguments}
     given = {"num_bits": 8, "type": weights["type"], "symmetric": True, "strategy": "token", "dynamic": True}
+    if inputs is not None:
+        given |= {"strategy": "tensor", "dynamic": False}
     scheme = {"targets": ["Linear"], "weights": weights, "input_activations": given if activations else None}
     config = {
         "quant_method": "compressed-tensors",
@@ -156,8 +170,12 @@ def compressed(format_name: str, weight_type: str, *, activations: bool = False,
         stored = compressor.compress(given, parsed)
         if weights["symmetric"]:
             stored.pop("weight_zero_point", None)
-        exact = {name: each.float() if name == "weight_scale" else each for name, each in stored.items()}
-        return Layer(stored, compressor.decompress(exact, parsed)["weight"].float())
+        exact = {
+            name: each.float() if name == "weight_scale" and each.is_floating_point() else each
+            for name, each in stored.items()
+        }
+        values = compressor.decompress(exact, parsed)["weight"].float()
+        return Layer({**stored, **(inputs or {})}, values)
 
     return Form(config, quantise, weight_type)
 
@@ -166,10 +184,13 @@ def _parameters(weight: torch.Tensor, weights: Mapping[str, Any]) -> Tensors:
     """Scales and zero points in the shapes that llm-compressor gives them."""
     outputs, inputs = weight.shape
     if weights["type"] == "float":
-        rows, columns = weights.get("block_structure") or (1 if weights["strategy"] == "channel" else outputs, inputs)
+        rows, columns = weights.get("block_structure") or (outputs if weights["strategy"] == "tensor" else 1, inputs)
+        columns = weights.get("group_size") or columns
         blocks = nn.functional.pad(weight, (0, -inputs % columns, 0, -outputs % rows))
         most = blocks.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).abs().amax((1, 3))
         scale = (most / _MOST_FP8).to(torch.bfloat16)
+        if weights["strategy"] == "group":  # of MXFP8, powers of two
+            scale = scale.float().log2().ceil().exp2()
         scale = scale.flatten() if weights["strategy"] == "tensor" else scale
         return {"weight_scale": scale, "weight_zero_point": torch.zeros_like(scale, dtype=FP8)}
     group = weights.get("group_size") or inputs

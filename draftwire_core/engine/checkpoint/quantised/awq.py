@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group
+from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, checked_scales
 from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight, unpacked
-from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 _BITS = 4
 _PER_WORD = 32 // _BITS
@@ -49,7 +49,7 @@ class Awq:
             {
                 "qweight": files.tensor(name, [(inputs, words)], [torch.int32]),
                 "qzeros": files.tensor(f"{layer}.qzeros", [(inputs // group, words)], [torch.int32]),
-                "scales": files.tensor(f"{layer}.scales", [(inputs // group, outputs)], FLOATS),
+                "scales": checked_scales(files, f"{layer}.scales", [(inputs // group, outputs)]),
             },
         )
 

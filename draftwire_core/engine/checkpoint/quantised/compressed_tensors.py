@@ -3,28 +3,68 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group, checked_group, input_order
-from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight, IntegerRows, IntegerWeight, unpacked
-from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.quantised.float8 import float8
+from draftwire_core.engine.checkpoint.quantised.mxfp4 import mxfp4_numbers
+from draftwire_core.engine.checkpoint.quantised.nvfp4 import nvfp4
+from draftwire_core.engine.checkpoint.quantised.stored_format import (
+    KV_SCALES,
+    checked_group,
+    checked_scales,
+    input_order,
+    pass_over_input_scales,
+)
+from draftwire_core.engine.checkpoint.quantised.stored_weight import (
+    IntegerRows,
+    IntegerWeight,
+    StoredWeight,
+    unpacked,
+)
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
-_FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")
+_NVFP4, _MXFP4, _MXFP8 = "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized"
+
+
+class _Kind(NamedTuple):
+    """The forms that weights of a type have."""
+
+    bits: tuple[int, ...]
+    strategies: tuple[str, ...]
+    group: int | None = None
+    """Inputs per scale, if there is only one such number."""
+
+
+_INTEGERS, _FLOATS = _Kind((4, 8), ("tensor", "channel", "group")), _Kind((8,), ("tensor", "channel", "block"))
+_FORMATS: Mapping[str, Mapping[str, _Kind]] = {
+    "pack-quantized": {"int": _INTEGERS},
+    "int-quantized": {"int": _INTEGERS},
+    "naive-quantized": {"int": _INTEGERS, "float": _FLOATS},
+    "float-quantized": {"float": _FLOATS},
+    _NVFP4: {"float": _Kind((4,), ("tensor_group",), 16)},
+    _MXFP4: {"float": _Kind((4,), ("group",), 32)},
+    _MXFP8: {"float": _Kind((8,), ("group",), 32)},
+}
+"""The types of weights by format."""
 _MIXED = "mixed-precision"
 """The format of a checkpoint whose groups have formats of their own."""
 _KNOWN = frozenset(["config_groups", "quant_method", "format", "quantization_status", "global_compression_ratio"])
-_KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed"}
+_KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed", "kv_cache_scheme"}
 _KNOWN_OF_WEIGHTS = frozenset(
     ["num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "actorder"]
 )
 _KNOWN_OF_WEIGHTS |= {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"}  # how the weight was quantised
 _IN_ORDER, _REORDERED = ("weight", "static"), ("group", "dynamic")
 """Orders in which inputs were quantised: those that leave the groups as they are, and those that do not."""
+_LOCAL = "local"
+"""How inputs are quantised that have a scale of their own next to one of the checkpoint's."""
+_SCALES_OF_INPUTS, _GLOBAL_OF_INPUTS = ("input_scale", "input_zero_point"), ("input_global_scale",)
 _PATTERN = "re:"
-_FLOAT8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +83,10 @@ class _Scheme:
     """Outputs per scale, of the strategy "block"."""
     reordered: bool
     """Whether each input's group is stored."""
+    input_scales: tuple[str, ...]
+    """Names of the tensors that scale a layer's inputs."""
+    static: bool
+    """Whether the first of them must be there."""
 
 
 class CompressedTensors:
@@ -55,19 +99,28 @@ class CompressedTensors:
         if fields["sparsity_config"]:
             sparsity = fields.part("sparsity_config")
             sparsity.one_of("format", (None, "dense"))
+        if fields["kv_cache_scheme"]:
+            files.pass_over(KV_SCALES)
         form = fields.one_of("format", (*_FORMATS, _MIXED))
         self._ignored = _targets(fields, "ignore")
         groups = fields.part("config_groups")
         self._schemes = [_scheme(groups.part(name), form) for name in groups.names()]
         self._files = files
 
-    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | FloatWeight | None:
+    def weight(self, layer: str, outputs: int, inputs: int) -> StoredWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
-        scheme = self._scheme_of(layer)
+        scheme, files = self._scheme_of(layer), self._files
         if scheme is None:
             return None
+        pass_over_input_scales(files, layer, scheme.input_scales, required=scheme.static)
+        packed = "weight_packed"
+        if scheme.format == _NVFP4:
+            return nvfp4(files, layer, outputs, inputs, packed=packed, whole="weight_global_scale", divides=True)
+        if scheme.format == _MXFP4:
+            return mxfp4_numbers(files, f"{layer}.{packed}", f"{layer}.weight_scale", outputs, inputs)
         if scheme.is_float:
-            return self._float8(scheme, layer, outputs, inputs)
+            block = None if scheme.strategy == "tensor" else (scheme.block_outputs, scheme.group or inputs)
+            return float8(files, f"{layer}.weight", f"{layer}.weight_scale", outputs, inputs, block)
         return self._integers(scheme, layer, outputs, inputs)
 
     def _scheme_of(self, layer: str) -> _Scheme | None:
@@ -96,7 +149,7 @@ class CompressedTensors:
                 raise files.refusal(f"{layer}.weight_shape", f"is {shape.tolist()}, not {[outputs, inputs]}")
         else:
             found = {"weight": files.tensor(name, [(outputs, inputs)], [torch.int8])}
-        found["weight_scale"] = files.tensor(f"{layer}.weight_scale", shapes, FLOATS)
+        found["weight_scale"] = checked_scales(files, f"{layer}.weight_scale", shapes)
         if not scheme.symmetric:
             zeros = f"{layer}.weight_zero_point"
             if packed and not single:
@@ -107,19 +160,6 @@ class CompressedTensors:
         found |= input_order(files, f"{layer}.weight_g_idx", inputs, group, required=scheme.reordered)
         bits = scheme.bits if packed else 8
         return _CompressedIntegers(outputs, inputs, bits, group, found, packed)
-
-    def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> FloatWeight:
-        files, rows, group, name = self._files, scheme.block_outputs, scheme.group, f"{layer}.weight"
-        shapes: list[tuple[int, ...]] = [(-(-outputs // rows), -(-inputs // group))] if group else [(outputs, 1)]
-        if scheme.strategy == "tensor":
-            shapes, rows = [(1,), ()], outputs
-        found = {
-            "weight": files.tensor(name, [(outputs, inputs)], [_FLOAT8]),
-            "weight_scale": files.tensor(f"{layer}.weight_scale", shapes, FLOATS),
-        }
-        group = checked_float_group(files, name, inputs, group or inputs)
-        no_numbers = files.refusal(name, "has elements that are no numbers")
-        return FloatWeight(outputs, inputs, group, rows, found, "weight_scale", no_numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,23 +206,27 @@ def _targets(fields: Fields, name: str) -> list[str]:
 def _scheme(fields: Fields, form: str) -> _Scheme:
     """Reads a group of layers. Raises ModelLoadError."""
     fields.nothing_but(("targets", "weights", "input_activations", "format"))
-    if fields["input_activations"]:
-        activations = fields.part("input_activations")
-        activations.one_of("dynamic", (True,))
-        activations.one_of("num_bits", (8, 16))
     own = fields.one_of("format", (None, *_FORMATS))
     if own is None and form == _MIXED:
         raise fields.refusal("format", f"is missing, though the checkpoint's is {_MIXED}")
     form = own or form
+    dynamic: object = True
+    if fields["input_activations"]:
+        activations = fields.part("input_activations")
+        dynamic = activations.one_of("dynamic", (True, False, _LOCAL))
+        activations.one_of("num_bits", (4, 8, 16))
     weights = fields.part("weights")
     weights.nothing_but(_KNOWN_OF_WEIGHTS)
     kind = weights.one_of("type", ("int", "float"))
-    if (kind == "float") != (form == "float-quantized") and form != "naive-quantized":
+    if kind not in _FORMATS[form]:
         raise weights.refusal("type", f"is {kind}, which format {form} does not have")
-    bits = weights.one_of("num_bits", (8,) if kind == "float" else (4, 8))
+    may_be = _FORMATS[form][kind]
+    bits = weights.one_of("num_bits", may_be.bits)
     strategy = weights["strategy"] or _strategy(weights["group_size"])
-    if strategy not in ("tensor", "channel", "block" if kind == "float" else "group"):
+    if strategy not in may_be.strategies:
         raise weights.refusal("strategy", f"is {strategy}, which is not supported for type {kind}")
+    if may_be.group is not None:
+        weights.one_of("group_size", (may_be.group,))
     block = weights["block_structure"] if strategy == "block" else [1, 0]
     if not isinstance(block, list) or len(block) != 2 or not all(type(each) is int for each in block):
         raise weights.refusal("block_structure", f"is {block}; must be two numbers")
@@ -195,9 +239,11 @@ def _scheme(fields: Fields, form: str) -> _Scheme:
         is_float=kind == "float",
         symmetric=weights.one_of("symmetric", (True,) if kind == "float" else (True, False)),
         strategy=strategy,
-        group=weights.size("group_size") if strategy == "group" else block[1],
+        group=weights.size("group_size") if "group" in strategy else block[1],
         block_outputs=block[0],
         reordered=weights.one_of("actorder", (None, False, *_IN_ORDER, True, *_REORDERED)) in (True, *_REORDERED),
+        input_scales=() if dynamic is True else _GLOBAL_OF_INPUTS if form == _NVFP4 else _SCALES_OF_INPUTS,
+        static=dynamic is False,
     )
 
 

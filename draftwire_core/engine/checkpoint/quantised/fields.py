@@ -32,6 +32,10 @@ class Fields:
         """The fields within a field. Raises ModelLoadError if it has none."""
         return Fields(self._values.get(name), self._files, f"{self._path}{name}.")
 
+    def like(self, values: Mapping[str, Any]) -> Fields:
+        """Other fields at the same place."""
+        return Fields(values, self._files, self._path)
+
     def names(self) -> Collection[str]:
         """The names of the fields."""
         return list(self._values)

@@ -1,18 +1,17 @@
-"""The format of transformers' "fp8", as checkpoints of DeepSeek and Qwen have it: 8-bit floats (e4m3) with a scale for
-each block of outputs and inputs."""
+"""The format of transformers' "fp8", as checkpoints of DeepSeek, Qwen and Mistral have it: 8-bit floats (e4m3) with a
+scale for each block of outputs and inputs, or a single one. AutoFP8 wrote the same under other names."""
 
 from __future__ import annotations
 
-import torch
-
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.stored_format import checked_float_group
+from draftwire_core.engine.checkpoint.quantised.float8 import FLOAT8, float8
+from draftwire_core.engine.checkpoint.quantised.stored_format import KV_SCALES, pass_over_input_scales
 from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight
-from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
-_KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt"])
+_KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt", "kv_cache_scheme"])
 _KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors show it
-_FLOAT8 = torch.float8_e4m3fn
+_STATIC = "static"
 
 
 class FineGrainedFp8:
@@ -21,9 +20,11 @@ class FineGrainedFp8:
     def __init__(self, fields: Fields, files: TensorFiles):
         """Raises ModelLoadError for a configuration that is not supported."""
         fields.nothing_but(_KNOWN)
-        fields.one_of("activation_scheme", (None, "dynamic"))
+        self._static = fields.one_of("activation_scheme", (None, "dynamic", _STATIC)) == _STATIC
         fields.one_of("fmt", (None, "e4m3", "float8_e4m3fn"))
         fields.one_of("scale_fmt", (None, "float", "ue8m0"))
+        if fields["kv_cache_scheme"]:
+            files.pass_over(KV_SCALES)
         block = fields["weight_block_size"]
         if block is not None and not (
             isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block)
@@ -36,18 +37,10 @@ class FineGrainedFp8:
     def weight(self, layer: str, outputs: int, inputs: int) -> FloatWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
         files, name = self._files, f"{layer}.weight"
-        if files.dtype(name) != _FLOAT8:
+        if files.dtype(name) != FLOAT8:
             return None
-        rows, group = self._block or (outputs, inputs)
-        shapes: list[tuple[int, ...]] = [(-(-outputs // rows), -(-inputs // group))]
-        if self._block is None:
-            shapes += [(1,), ()]
-        found = {
-            "weight": files.tensor(name, [(outputs, inputs)], [_FLOAT8]),
-            "weight_scale_inv": files.tensor(
-                f"{layer}.weight_scale_inv", shapes, [*FLOATS, torch.float8_e8m0fnu]
-            ),
-        }  # fmt: skip
-        group = checked_float_group(files, name, inputs, group)
-        no_numbers = files.refusal(name, "has elements that are no numbers")
-        return FloatWeight(outputs, inputs, group, rows, found, "weight_scale_inv", no_numbers)
+        if self._static:
+            of_inputs = "input_scale" if f"{layer}.input_scale" in files else "activation_scale"
+            pass_over_input_scales(files, layer, (of_inputs,), required=True)
+        scales = f"{name}_scale" if f"{name}_scale" in files else f"{name}_scale_inv"
+        return float8(files, name, scales, outputs, inputs, self._block)

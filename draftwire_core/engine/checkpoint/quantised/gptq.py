@@ -8,9 +8,9 @@ import torch
 
 from draftwire_core.engine.checkpoint.quantised.awq import inputs_per_group
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, input_order
+from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, checked_scales, input_order
 from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight, unpacked
-from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 _OFFSETS = {"gptq": 1, "gptq_v2": 0}
 """The number that is added to a stored zero point, by the name of the format; the sum wraps around."""
@@ -50,7 +50,7 @@ class Gptq:
         found = {
             "qweight": files.tensor(name, [(inputs * bits // 32, outputs)], [torch.int32]),
             "qzeros": files.tensor(f"{layer}.qzeros", [(groups, outputs * bits // 32)], [torch.int32]),
-            "scales": files.tensor(f"{layer}.scales", [(groups, outputs)], FLOATS),
+            "scales": checked_scales(files, f"{layer}.scales", [(groups, outputs)]),
             "zero_offset": self._offset,  # one of the tensors, since it makes two models different
         }
         found |= input_order(files, f"{layer}.g_idx", inputs, group, required=self._reordered)

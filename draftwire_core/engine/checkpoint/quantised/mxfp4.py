@@ -1,31 +1,14 @@
-"""The format of gpt-oss: its experts' weights in blocks of 32 numbers of 4 bits (e2m1), with an exponent each."""
+"""Blocks of MXFP4, 32 numbers of 4 bits (e2m1) with an exponent each, and the format of gpt-oss, whose experts have
+them."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.stored_format import BLOCK
+from draftwire_core.engine.checkpoint.quantised.stored_format import BLOCK, exponents
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Mxfp4Blocks
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Mxfp4Blocks:
-    """A weight in blocks of MXFP4."""
-
-    blocks: torch.Tensor
-    """uint8 [outputs, blocks, 16]: two neighbouring inputs each, the first in the low bits. A view of a mapped file."""
-    exponents: torch.Tensor
-    """uint8 [outputs, blocks], likewise."""
-
-    def as_gguf(self) -> torch.Tensor:
-        """The blocks as GGUF has them, new uint8 [outputs, blocks * 17]: exponent, then inputs 0 to 15 in the low bits
-        and 16 to 31 in the high ones."""
-        numbers = torch.stack([self.blocks & 15, self.blocks >> 4], -1).flatten(2)
-        bytes_of_blocks = numbers[..., : BLOCK // 2] | numbers[..., BLOCK // 2 :] << 4
-        return torch.cat([self.exponents[..., None], bytes_of_blocks], -1).flatten(1)
 
 
 class Mxfp4:
@@ -45,5 +28,16 @@ class Mxfp4:
         if inputs % BLOCK:
             raise files.refusal(f"{name}_blocks", f"has {inputs} inputs, which are not a multiple of {BLOCK}")
         blocks = files.tensor(f"{name}_blocks", [(count, outputs, across, BLOCK // 2)], [torch.uint8])
-        exponents = files.tensor(f"{name}_scales", [(count, outputs, across)], [torch.uint8])
-        return [Mxfp4Blocks(*pair) for pair in zip(blocks, exponents, strict=True)]
+        scales = exponents(files, f"{name}_scales", (count, outputs, across))
+        return [Mxfp4Blocks(*pair) for pair in zip(blocks, scales, strict=True)]
+
+
+def mxfp4_numbers(files: TensorFiles, packed: str, scales: str, outputs: int, inputs: int) -> Mxfp4Blocks:
+    """The weight of a linear layer from its tensors of numbers, two in a byte, and of exponents.
+
+    Raises ModelLoadError, which names the tensor, if it is damaged.
+    """
+    if inputs % BLOCK:
+        raise files.refusal(packed, f"has {inputs} inputs, which are not a multiple of {BLOCK}")
+    numbers = files.tensor(packed, [(outputs, inputs // 2)], [torch.uint8])
+    return Mxfp4Blocks(numbers.unflatten(1, (-1, BLOCK // 2)), exponents(files, scales, (outputs, inputs // BLOCK)))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight, IntegerWeight
-from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.checkpoint.quantised.stored_weight import StoredWeight
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 BLOCK = 32
 """Inputs for which an activation has a unit of its own; groups of a weight consist of whole blocks."""
+_NO_EXPONENT = 255
+"""The exponent of e8m0 that stands for no number."""
+KV_SCALES = r"\.([kvq]_(scale|zero_point)|prob_scale|[kv]_proj\.output_scale)$"
+"""Names of tensors that scale the keys and values of a cache of few bits, which the cache here does not need."""
 
 
 class StoredFormat(Protocol):
     """Finds the weights of linear layers in a checkpoint."""
 
-    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | FloatWeight | None:
+    def weight(self, layer: str, outputs: int, inputs: int) -> StoredWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised.
 
         Raises ModelLoadError, which names the tensor or field, if it is damaged or not supported.
@@ -52,3 +57,32 @@ def checked_float_group(files: TensorFiles, tensor: str, inputs: int, group: int
     if inputs % BLOCK or min(group, inputs) % BLOCK:
         raise files.refusal(tensor, f"has {inputs} inputs in blocks of {group}; both must be multiples of {BLOCK}")
     return min(group, inputs)
+
+
+def checked_scales(
+    files: TensorFiles, tensor: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[torch.dtype] = FLOATS
+) -> torch.Tensor:
+    """Returns a tensor of scales. Raises ModelLoadError if one of them is no number or infinite, too."""
+    found = files.tensor(tensor, shapes, dtypes)
+    if not found.float().isfinite().all():
+        raise files.refusal(tensor, "has scales that are no finite numbers")
+    return found
+
+
+def exponents(files: TensorFiles, tensor: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns a tensor of scales that are powers of two (e8m0), as uint8. Raises ModelLoadError."""
+    found = files.tensor(tensor, [shape], [torch.uint8, torch.float8_e8m0fnu]).view(torch.uint8)
+    if (found == _NO_EXPONENT).any():
+        raise files.refusal(tensor, "has scales that are no finite numbers")
+    return found
+
+
+def pass_over_input_scales(files: TensorFiles, layer: str, names: Sequence[str], *, required: bool) -> None:
+    """Reads past the scales of a layer's inputs, which a product of few-bit inputs would need, one for all inputs.
+
+    required: whether the first of them must be there. Raises ModelLoadError for a scale that is damaged.
+    """
+    for place, name in enumerate(names):
+        tensor = f"{layer}.{name}"
+        if tensor in files or (required and place == 0):
+            checked_scales(files, tensor, [(1,), (), (1, 1)], [*FLOATS, torch.int8, torch.float8_e4m3fn])

@@ -1,4 +1,4 @@
-"""Weights in blocks of MXFP4, as gpt-oss has them."""
+"""Weights in blocks of MXFP4, as safetensors files have them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
+from draftwire_core.engine.checkpoint.quantised.stored_weight import Mxfp4Blocks
 from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight

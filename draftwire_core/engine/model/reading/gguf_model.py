@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from math import prod
 
@@ -29,8 +28,7 @@ from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
-
-log = logging.getLogger(__name__)
+from draftwire_core.engine.model.reading.conversions import Conversions
 
 _VALUES_AT_ONCE = 1 << 20
 """Values that are converted at once, which bounds the memory for them as float32 numbers."""
@@ -236,16 +234,10 @@ def _block_type(type_name: str) -> BlockType | None:
 
 
 def _warn_of_conversions(file: GgufFile) -> None:
-    """Logs which types of the file became float16, since their products read more bytes than the file has."""
-    sizes: dict[str, list[int]] = {}
+    """Logs which types of the file became float16."""
+    conversions = Conversions()
     for tensor in file.tensors.values():
         for part in tensor.parts:
             if part.plain is None and _block_type(part.type) is None and part.type not in REPACKINGS:
-                size = sizes.setdefault(part.type, [0, 0])
-                size[0] += part.raw.nbytes
-                size[1] += 2 * prod(part.shape)
-    for name, (before, after) in sizes.items():
-        log.warning(
-            "tensors converted to float16",
-            extra={"file": str(file.path), "type": name, "mib_in_file": before >> 20, "mib_in_memory": after >> 20},
-        )
+                conversions.add(part.type, part.raw.nbytes, prod(part.shape))
+    conversions.warn(str(file.path))

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
-from draftwire_core.engine.model.reading.quantised_model import quantisation_of
+from draftwire_core.engine.model.reading.quantisation import quantisation_of
 from draftwire_core.engine.model.reading.text_part import whole_class
 
 

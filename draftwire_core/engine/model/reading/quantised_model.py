@@ -9,30 +9,39 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.checkpoint.module_budget import skeleton
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
 from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
-from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerWeight
+from draftwire_core.engine.checkpoint.quantised.stored_weight import (
+    ConvertedWeight,
+    FloatWeight,
+    IntegerWeight,
+    Mxfp4Blocks,
+    StoredWeight,
+)
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from draftwire_core.engine.checkpoint.weight_files import weight_files
+from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages
 from draftwire_core.engine.model.experts.experts import Expert, StoredExperts, is_experts, linear_of
+from draftwire_core.engine.model.file_pages import let_go
 from draftwire_core.engine.model.linear.float8_weight import Float8Weight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
-from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+from draftwire_core.engine.model.linear.half_weight import HalfWeight
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
 from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
 from draftwire_core.engine.model.reading.completeness import needs_no_place
 from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
+from draftwire_core.engine.model.reading.conversions import Conversions
+from draftwire_core.engine.model.reading.quantisation import forget_quantisation, quantisation_of
 
+_VALUES_AT_ONCE = 1 << 20
+"""Values that are converted at once, which bounds the memory for them as float32 numbers."""
 _GENERATION = "generation_config.json"
-_CONFIGS = ("quantization_config", "compression_config")
 _MIXTRAL = "MixtralExperts"
 _NUMBERS = re.compile(r"\.(\d+)\.")
-
-
-def quantisation_of(config: PretrainedConfig) -> object | None:
-    """The configuration of a checkpoint's quantisation; None if it is not quantised."""
-    return next((found for name in _CONFIGS if (found := getattr(config, name, None))), None)
 
 
 def quantised_model(
@@ -45,16 +54,21 @@ def quantised_model(
 ) -> PreTrainedModel:
     """Makes the model of a checkpoint whose configuration has a `quantisation_of`, on the CPU.
 
-    Quantised weights stay views of the mapped files, in `StoredLinear`. Other weights are converted to `dtype`.
+    Quantised weights stay views of the mapped files, in `StoredLinear`, or become float16 if no product reads their
+    type; a warning names these types and what they cost. Other weights are converted to `dtype`.
 
     config: the checkpoint's, with all layers or only the first `layers`. Raises ModelLoadError, which names the tensor
     or the field of the configuration, for a checkpoint that is damaged or not supported.
     """
+    first = weight_files(checkpoint)[0].name
+    if not first.endswith(".safetensors"):
+        raise ModelLoadError(
+            f"model {checkpoint.name}: quantised weights are read from safetensors files only, and the directory has "
+            f"{first}: save the model with safe_serialization=True, or serve the unquantised checkpoint"
+        )
     files = TensorFiles.open(checkpoint)
     form = read_format(quantisation_of(config), files)
-    for name in _CONFIGS:
-        if hasattr(config, name):
-            delattr(config, name)  # transformers would look for the format's own library
+    forget_quantisation(config)  # transformers would look for the format's own library
     model = skeleton(
         checkpoint.name,
         len(files.unread),
@@ -64,6 +78,7 @@ def quantised_model(
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)
     read.fill()
+    read.conversions.warn(str(checkpoint.directory))
     compute_buffers(model)
     ignored = model._keys_to_ignore_on_load_unexpected or ()
     for name in sorted(files.unread):
@@ -82,6 +97,7 @@ class _ReadTensors:
         self._form = form
         self._model = model
         self._dtype = dtype
+        self.conversions = Conversions()
 
     def fill(self) -> None:
         """Fills all modules. Raises ModelLoadError."""
@@ -111,7 +127,7 @@ class _ReadTensors:
         weight = self._form.weight(name, module.out_features, module.in_features)
         if weight is None:
             return None
-        kept = GroupWeight(weight) if isinstance(weight, IntegerWeight) else Float8Weight(weight)
+        kept = self._kept(weight)
         bias = f"{name}.bias"
         if module.bias is not None:
             return StoredLinear(kept, self._plain(bias, module.bias))
@@ -120,6 +136,19 @@ class _ReadTensors:
             if found.any():
                 raise self._files.refusal(bias, "is not zero, in a layer without a bias")
         return StoredLinear(kept, None)
+
+    def _kept(self, weight: StoredWeight) -> QuantisedWeight:
+        """A weight as it is computed with."""
+        match weight:
+            case IntegerWeight():
+                return GroupWeight(weight)
+            case FloatWeight():
+                return Float8Weight(weight)
+            case Mxfp4Blocks():
+                return Mxfp4Weight(weight)
+        tensors = weight.tensors.values()
+        self.conversions.add(weight.type_name, sum(each.nbytes for each in tensors), weight.outputs * weight.inputs)
+        return HalfWeight(_halves(weight))
 
     def _experts(self, name: str, module: nn.Module) -> StoredExperts:
         """The experts of a layer, each in tensors of its own, except in the format of gpt-oss."""
@@ -167,6 +196,20 @@ class _ReadTensors:
             module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
         else:
             module._buffers[name] = tensor
+
+
+def _halves(weight: ConvertedWeight) -> torch.Tensor:
+    """The values of a weight, rounded to float16 [outputs, inputs]; beyond its range, its largest ones."""
+    found = empty_in_huge_pages((weight.outputs, weight.inputs), torch.float16)
+    most = torch.finfo(torch.float16).max
+    at_once = max(1, _VALUES_AT_ONCE // weight.inputs)
+    for first in range(0, weight.outputs, at_once):
+        stop_if_abandoned()
+        last = min(first + at_once, weight.outputs)
+        found[first:last] = weight.rows(first, last).clamp_(-most, most)
+    for tensor in weight.tensors.values():
+        let_go(tensor)
+    return found
 
 
 def _persistent(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -29,7 +29,8 @@ from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostErro
 from draftwire_core.engine.model.ranks.sharded_layers import split_on
 from draftwire_core.engine.model.ranks.split_check import SplitError, check_split
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
-from draftwire_core.engine.model.reading.quantised_model import quantisation_of, quantised_model
+from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
+from draftwire_core.engine.model.reading.quantised_model import quantised_model
 from draftwire_core.engine.model.reading.text_part import read_text_part, text_class, whole_class
 from draftwire_core.engine.model.shallow_model import keep_first_layers
 
@@ -58,6 +59,7 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
         config = AutoConfig.from_pretrained(
             checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
         )
+        find_quantisation(checkpoint, config)
         try:
             if quantisation_of(config) is not None:
                 raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
@@ -140,6 +142,7 @@ def _from_directory(
     config = AutoConfig.from_pretrained(
         checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
     )
+    find_quantisation(checkpoint, config)
     if layers is not None:
         keep_first_layers(config, layers)
     if config.is_encoder_decoder and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:

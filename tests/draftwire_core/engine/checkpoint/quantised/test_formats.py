@@ -9,20 +9,25 @@ import torch
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
-from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerWeight
+from draftwire_core.engine.checkpoint.quantised.stored_weight import ConvertedWeight, IntegerWeight, Mxfp4Blocks
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
+from draftwire_core.engine.model.linear.block_weight import from_blocks
 from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model
+from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, gptq, write_quantised
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 1}
 LAYER = "model.layers.0.self_attn.q_proj"
 
 
-@pytest.mark.parametrize("name", FORMS)
+ALL_FORMS = FORMS | FEW_BIT_FORMS
+
+
+@pytest.mark.parametrize("name", ALL_FORMS)
 def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None:
-    values = write_quantised(tmp_path, tiny_model("Llama", **SIZES), FORMS[name])
-    form = read_format(FORMS[name].config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
+    values = write_quantised(tmp_path, tiny_model("Llama", **SIZES), ALL_FORMS[name])
+    form = read_format(ALL_FORMS[name].config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
     assert form.weight("lm_head", 300, 128) is None
     for layer, expected in values.items():
         found = form.weight(layer, *expected.shape)
@@ -34,6 +39,10 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
                 order = torch.arange(found.inputs) if found.order is None else found.order
                 wholes = integers[:, order].unflatten(1, (-1, found.group)).float() - zeros[..., None].float()
                 values_of_rows = (wholes * scales[..., None]).flatten(1)[:, order.argsort()]
+            elif isinstance(found, ConvertedWeight):
+                values_of_rows = found.rows(first, last)
+            elif isinstance(found, Mxfp4Blocks):
+                values_of_rows = from_blocks(found.as_gguf()[first:last], "mxfp4").float()
             else:
                 floats, scales = found.rows(first, last)
                 values_of_rows = floats.float() * scales.repeat_interleave(found.group, 1)[:, : found.inputs]
@@ -42,7 +51,7 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
 
 def refused(place: Path, form: str, change: Callable[[Tensors], None] | None = None, **changed: Any) -> str:
     """Returns the error of loading a changed checkpoint."""
-    write_quantised(place, tiny_model("Llama", **SIZES), FORMS[form], change=change, **changed)
+    write_quantised(place, tiny_model("Llama", **SIZES), ALL_FORMS[form], change=change, **changed)
     with pytest.raises(ModelLoadError) as error:
         PackedModel.load(str(place), slots=100)
     return str(error.value)
@@ -60,7 +69,13 @@ def weights(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("form", "changed", "named"),
     [
-        ("AWQ", {"quant_method": "bitsandbytes"}, "quant_method is 'bitsandbytes'"),
+        (
+            "AWQ",
+            {"quant_method": "hqq"},
+            "quant_method is 'hqq', which is not supported; supported are auto-round, awq, ",
+        ),
+        ("AWQ", {"quant_method": "aqlm"}, "Serve the unquantised checkpoint"),
+        ("AWQ", {"quant_method": ["awq"]}, "quant_method is ['awq']"),
         ("AWQ", {"quant_method": None}, "quant_method is None"),
         ("AWQ", {"bits": 3}, "bits is 3"),
         ("AWQ", {"quant_method": "mxfp4"}, "bits is 4"),
@@ -70,14 +85,15 @@ def weights(**changed: Any) -> dict[str, Any]:
         ("GPTQ", {"bits": 3}, "bits is 3"),
         ("GPTQ", {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
         ("GPTQ", {"dynamic": {"+:.*": {"bits": 8}}}, "dynamic is "),
-        ("FP8", {"activation_scheme": "static"}, "activation_scheme is 'static'"),
+        ("FP8", {"activation_scheme": "static"}, "q_proj.activation_scale is missing"),
+        ("FP8", {"activation_scheme": "none"}, "activation_scheme is 'none'"),
         ("FP8", {"fmt": "e5m2"}, "fmt is 'e5m2'"),
         ("FP8", {"weight_block_size": [128]}, "weight_block_size is [128]"),
         ("W4A16", {"format": "marlin-24"}, "format is 'marlin-24'"),
-        ("W4A16", {"format": "nvfp4-pack-quantized"}, "format is 'nvfp4-pack-quantized'"),
+        ("W4A16", {"format": "nvfp4-pack-quantized"}, "group_0.weights.type is int, which format nvfp4-pack-quantized"),
+        ("W4A16", {"format": "mxfp6-pack-quantized"}, "format is 'mxfp6-pack-quantized'"),
         ("W4A16", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config.format is "),
         ("W4A16", {"transform_config": {"config_groups": {"R1": {}}}}, "transform_config is "),
-        ("W4A16", {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme is "),
         ("W4A16", {"quantization_status": "frozen"}, "quantization_status is 'frozen'"),
         ("W4A16", {"ignore": ["re:("]}, "ignore has a pattern that cannot be read"),
         ("W4A16", {"config_groups": 3}, "config_groups is 3"),
@@ -89,9 +105,28 @@ def weights(**changed: Any) -> dict[str, Any]:
         (
             "W4A16",
             {"config_groups": group(input_activations={"num_bits": 8, "dynamic": False})},
-            "group_0.input_activations.dynamic is False",
+            "q_proj.input_scale is missing",
         ),
+        ("W4A16", {"config_groups": group(input_activations={"num_bits": 8, "dynamic": 1})}, "dynamic is 1"),
         ("W4A16", {"config_groups": weights(actorder="group")}, "q_proj.weight_g_idx is missing"),
+        ("ModelOpt FP8", {"quant_algo": "W4A8_AWQ"}, "quant_algo is 'W4A8_AWQ'"),
+        ("ModelOpt NVFP4", {"group_size": 32}, "group_size is 32"),
+        ("ModelOpt FP8", {"quant_algo": "MIXED_PRECISION"}, "quantized_layers is None"),
+        (
+            "ModelOpt FP8",
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {LAYER: {"quant_algo": "NVFP4_AWQ"}}},
+            "quant_algo is 'NVFP4_AWQ'",
+        ),
+        ("NF4", {"load_in_4bit": False, "_load_in_4bit": False}, "load_in_4bit is False, and load_in_8bit is False"),
+        ("NF4", {"bnb_8bit": True}, "bnb_8bit is True"),
+        ("quanto", {"weights": "int4"}, "weights is 'int4'"),
+        ("BitNet", {"quantization_mode": "online"}, "quantization_mode is 'online'"),
+        ("BitNet", {"use_rms_norm": True}, "use_rms_norm is True"),
+        ("AutoRound", {"packing_format": "auto_round:marlin"}, "packing_format is 'auto_round:marlin'"),
+        ("AutoRound", {"bits": 3}, "bits is 3"),
+        ("AutoRound", {"data_type": "mx_fp"}, "data_type is 'mx_fp'"),
+        ("AutoRound", {"extra_config": {LAYER: {"bits": 8}}}, f"extra_config.{LAYER}.bits is 8"),
+        ("FBGEMM FP8", {"something": 1}, "something is 1"),
     ],
 )
 def test_configurations_that_are_not_understood(form: str, changed: dict[str, Any], named: str, tmp_path: Path) -> None:
@@ -110,7 +145,9 @@ def void(value: object) -> None:
     """Makes a statement of an expression."""
 
 
-NO_NUMBER = torch.full((128, 128), float("nan")).to(torch.float8_e4m3fn)
+NAN, INF, E4M3 = float("nan"), float("inf"), torch.float8_e4m3fn
+NO_NUMBER = torch.full((128, 128), NAN).to(E4M3)
+NF4_STATE, MXFP4 = "weight.quant_state.bitsandbytes__nf4", "MXFP4 of compressed-tensors"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +172,46 @@ NO_NUMBER = torch.full((128, 128), float("nan")).to(torch.float8_e4m3fn)
         ("FP8", without("weight_scale_inv"), "weight_scale_inv is missing"),
         ("FP8", put("weight", NO_NUMBER), "weight has elements that are no numbers"),
         ("FP8 by block", put("weight", NO_NUMBER), "weight has elements that are no numbers"),
+        ("W4A16", put("weight_scale", torch.full((128, 4), INF)), "weight_scale has scales that are no finite numbers"),
+        ("AWQ", put("scales", torch.full((4, 128), INF)), "scales has scales that are no finite numbers"),
+        ("NVFP4", without("weight_scale"), "weight_scale is missing"),
+        ("NVFP4", without("weight_global_scale"), "weight_global_scale is missing"),
+        ("NVFP4", put("weight_global_scale", torch.zeros(1)), "weight_global_scale is 0"),
+        (
+            "NVFP4",
+            put("weight_scale", torch.full((128, 8), NAN).to(E4M3)),
+            "weight_scale has scales that are no finite",
+        ),
+        ("NVFP4", put("weight_packed", torch.ones(128, 64).char()), "weight_packed has type int8, not uint8"),
+        ("NVFP4", put("input_global_scale", torch.tensor([INF])), "input_global_scale has scales that are no finite"),
+        (MXFP4, put("weight_scale", torch.full((128, 4), 255).byte()), "weight_scale has scales that are no finite"),
+        (MXFP4, put("weight_scale", torch.ones(128, 4)), "weight_scale has type float32, not uint8 or float8_e8m0fnu"),
+        ("MXFP8", put("weight_scale", torch.ones(128, 3).byte()), "weight_scale has shape [128, 3], not [128, 4]"),
+        ("FP8 static", without("input_scale"), "input_scale is missing"),
+        ("FP8 static", put("input_scale", torch.ones(128)), "input_scale has shape [128], not [1] or []"),
+        ("ModelOpt NVFP4", without("weight_scale_2"), "weight_scale_2 is missing"),
+        ("ModelOpt NVFP4", put("pre_quant_scale", torch.ones(128)), "pre_quant_scale is not known"),
+        ("ModelOpt FP8", put("weight_scale", torch.tensor(NAN)), "weight_scale has scales that are no finite numbers"),
+        ("NF4", without(NF4_STATE), f"{NF4_STATE} is missing"),
+        ("NF4", put(NF4_STATE, torch.tensor([123]).byte()), f"{NF4_STATE} cannot be read"),
+        ("NF4", put(NF4_STATE, torch.tensor([50]).byte()), f"{NF4_STATE} is not an object"),
+        ("NF4", put(NF4_STATE, torch.tensor(list(b'{"shape": [128, 128]}'))), f"{NF4_STATE} has type int64"),
+        ("NF4", put(NF4_STATE, torch.tensor(list(b'{"blocksize": 0}')).byte()), f"{NF4_STATE} has the blocksize 0"),
+        ("NF4", put(NF4_STATE, torch.tensor(list(b'{"blocksize": 64}')).byte()), f"{NF4_STATE} has the shape None"),
+        ("NF4", without("weight.quant_map"), "weight.quant_map is missing"),
+        ("NF4", without("weight.nested_absmax"), "weight.nested_absmax is missing"),
+        ("NF4", put("weight.absmax", torch.ones(3).byte()), "weight.absmax has shape [3], not [256]"),
+        ("NF4", put("weight", torch.ones(8191, 1).byte()), "weight has shape [8191, 1], not [8192, 1]"),
+        ("FP4", put("weight.absmax", torch.full((256,), NAN)), "weight.absmax has scales that are no finite numbers"),
+        ("LLM.int8", without("SCB"), "SCB is missing"),
+        ("LLM.int8", put("weight_format", torch.tensor(2).byte()), "weight_format is 2; only 0"),
+        ("torchao int8", without("_weight_scale"), "_weight_scale is missing"),
+        ("torchao int8", put("_weight_scale", torch.ones(3, 1)), "_weight_scale has shape [3, 1], not [128, 1]"),
+        ("torchao int4", without("_weight_zero_point"), "_weight_zero_point is missing"),
+        ("quanto", without("weight._scale"), "weight._scale is missing"),
+        ("BitNet", put("weight_scale", torch.zeros(1)), "weight_scale is 0"),
+        ("BitNet", put("weight", torch.ones(32, 128)), "weight has type float32, not uint8"),
+        ("FBGEMM FP8", put("weight_scale", torch.ones(64, 1)), "weight_scale has shape [64, 1]"),
     ],
 )
 def test_damaged_tensors(form: str, change: Callable[[Tensors], None], named: str, tmp_path: Path) -> None:
@@ -155,3 +232,23 @@ def test_a_zero_point_wraps_around(tmp_path: Path) -> None:
     found = form.weight(LAYER, 128, 128)
     assert isinstance(found, IntegerWeight)
     assert (found.rows(0, 128).zeros == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("note", "why"),
+    [
+        (
+            {"_type": "Int4TilePackedTo4dTensor"},
+            "is a Int4TilePackedTo4dTensor by the file's header; supported are Int8Tensor",
+        ),
+        ({"_type": "Int8Tensor"}, "has the block_size None in the file's header"),
+        ({"_type": "Int8Tensor", "_data": {"block_size": [1, 0]}}, "has the block_size [1, 0] in the file's header"),
+        ([1], "is not an object of JSON in the file's header"),
+    ],
+)
+def test_what_a_header_notes(note: Any, why: str, tmp_path: Path) -> None:
+    form = ALL_FORMS["torchao int8"]._replace(note=note)
+    write_quantised(tmp_path, tiny_model("Llama", **SIZES), form)
+    with pytest.raises(ModelLoadError) as error:
+        PackedModel.load(str(tmp_path), slots=100)
+    assert f"tensor {LAYER}.weight {why}" in str(error.value)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
@@ -14,14 +16,23 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.eagle_checkpoints import write_parallel
+from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, write_quantised
 from verifier_service.reading.local_address import make_drafter
 
 pytestmark = pytest.mark.slow
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2}
-OPTIONAL = re.compile(r"g_idx$|^embed_tokens\.weight$|^lm_head\.weight$")
-"""Tensors that may be missing: the order of inputs that have the usual one, and what a target lends its drafter."""
+OPTIONAL = re.compile(
+    r"g_idx$|^embed_tokens\.weight$|^lm_head\.weight$|input_scale$|input_global_scale$|weight_format$"
+)
+"""Tensors that may be missing: the order of inputs that have the usual one, what a target lends its drafter, and scales
+of inputs, which nobody uses."""
+SCALES = re.compile(r"scale|absmax$|SCB$|quant_map$")
+"""Tensors whose elements must be finite numbers."""
+ALL_FORMS = FORMS | FEW_BIT_FORMS
+NAN = float("nan")
+NO_NUMBERS = {torch.float32: NAN, torch.bfloat16: NAN, torch.float16: float("inf"), torch.float8_e4m3fn: NAN}
 
 
 def write(directory: Path, kind: str) -> Path:
@@ -31,7 +42,7 @@ def write(directory: Path, kind: str) -> Path:
     if kind == "MXFP4":
         model, form = tiny_model("GptOss", **SIZES, layer_types=["full_attention"] * 2), mxfp4()
     else:
-        model, form = tiny_model("Llama", **SIZES), FORMS[kind]
+        model, form = tiny_model("Llama", **SIZES), ALL_FORMS[kind]
     write_quantised(directory, model, form)
     return directory
 
@@ -59,6 +70,10 @@ def damages(tensors: Tensors) -> Iterator[tuple[str, Tensors, tuple[str, ...]]]:
         if tensor.dim() and len(tensor) > 1:
             yield f"{name} is shorter", {**others, name: tensor[:-1].clone()}, (name,)
             yield f"{name} has more dimensions", {**others, name: tensor[None].clone()}, (name,)
+        yield f"{name} has another type", {**others, name: tensor.double()}, (name,)
+        no_numbers = NO_NUMBERS.get(tensor.dtype) if SCALES.search(name) else None
+        if no_numbers is not None:
+            yield f"{name} has no numbers", {**others, name: torch.full_like(tensor, no_numbers)}, (name,)
         yield f"{name}x is left over", {**tensors, f"{name}x": tensor.clone()}, (f"{name}x",)
     without_last = {name: each for name, each in tensors.items() if ".1." not in name}
     if without_last.keys() != tensors.keys():
@@ -67,14 +82,16 @@ def damages(tensors: Tensors) -> Iterator[tuple[str, Tensors, tuple[str, ...]]]:
         yield "there is a layer too many", {**tensors, **another}, ("model.layers.2.",)
 
 
-@pytest.mark.parametrize("kind", [*FORMS, "MXFP4", "P-EAGLE"])
+@pytest.mark.parametrize("kind", [*ALL_FORMS, "MXFP4", "P-EAGLE"])
 def test_each_damage_is_refused_by_the_name_of_the_tensor(kind: str, tmp_path: Path) -> None:
     weights = write(tmp_path, kind) / "model.safetensors"
     assert refusal(tmp_path, kind) is None
     tensors, wrong = load_file(weights), []
+    with safe_open(weights, framework="pt") as file:
+        notes = file.metadata()
     for damage, changed, names in damages(tensors):
         weights.unlink()
-        save_file(changed, weights)
+        save_file(changed, weights, notes)
         told = refusal(tmp_path, kind)
         if told is None or not any(name in told for name in names) or "\n" in told or len(told) > 700:
             wrong.append((damage, told))

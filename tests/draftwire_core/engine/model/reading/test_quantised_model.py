@@ -1,5 +1,6 @@
 """Quantised checkpoints: models say what their weights' values say, with the same bits in any batch."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,23 +16,27 @@ from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading.read_model import check_model_splits
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, with_values, write_quantised
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
+ALL_FORMS = FORMS | FEW_BIT_FORMS
+ONE_OF_EACH = [*FORMS, "NVFP4", "MXFP4 of compressed-tensors", "MXFP8", "NF4", "LLM.int8", "torchao int4", "BitNet"]
+"""Forms, of which several may have weights that lie alike."""
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
 def written(place: Path, form: str, name: str = "Qwen3", **sizes: object) -> PreTrainedModel:
     """Writes a tiny model; returns it with the values of the checkpoint."""
     model = tiny_model(name, **(SIZES | sizes))
-    return with_values(model, write_quantised(place, model, FORMS[form]))
+    return with_values(model, write_quantised(place, model, ALL_FORMS[form]))
 
 
 def check_values(form: str, place: Path, length: int, prompts: list[int], **sizes: object) -> None:
     """A model says what the values of its checkpoint say, for texts of so many tokens."""
     model = written(place, form, **sizes)
     ours = PackedModel.load(str(place), slots=1000)
-    assert ours.weight_type == FORMS[form].weight_type
+    assert ours.weight_type == ALL_FORMS[form].weight_type
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
     # Inputs in another order are put into it between the calls of a layer's parts.
     assert all((layer.compiled is None) is (form == "GPTQ reordered") for layer in ours.model.model.layers)
@@ -42,7 +47,7 @@ def check_values(form: str, place: Path, length: int, prompts: list[int], **size
 
 
 @needs_library
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ONE_OF_EACH)
 def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
     check_values(form, tmp_path, 20, [12, 5], num_hidden_layers=1)
 
@@ -103,7 +108,7 @@ def unquantise(tensors: Tensors, kept: Tensors) -> None:
         tensors[name] = tensor.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("form", ["W4A16", "GPTQ", "GPTQ reordered", "FP8 by block"])
+@pytest.mark.parametrize("form", ["W4A16", "GPTQ", "GPTQ reordered", "FP8 by block", "NVFP4"])
 def test_without_the_library_values_are_the_same(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = written(tmp_path, form)
     monkeypatch.setattr("draftwire_core.engine.kernels.library._chosen", ["torch"])
@@ -132,14 +137,66 @@ def test_layers_that_are_not_quantised_may_be_at_load(tmp_path: Path) -> None:
 
 def test_it_is_another_model(tmp_path: Path) -> None:
     found = set()
-    for form in ("GPTQ", "GPTQ version 2", "AWQ", "W8A16", "FP8"):
+    for form in ("GPTQ", "GPTQ version 2", "AWQ", "W8A16", "FP8", "NF4"):
         written(tmp_path / form, form)
         found.add(PackedModel.load(str(tmp_path / form), slots=100).fingerprint)
     # The same bytes mean something else in the other version.
     config = tmp_path / "GPTQ" / "config.json"
     config.write_text(config.read_text().replace('"checkpoint_format": "gptq"', '"checkpoint_format": "gptq_v2"'))
     found.add(PackedModel.load(str(tmp_path / "GPTQ"), slots=100).fingerprint)
-    assert len(found) == 6
+    assert len(found) == 7
+
+
+def test_what_becomes_float16_is_said_with_what_it_costs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(tmp_path, "NVFP4", hidden_size=512, intermediate_size=1024, num_hidden_layers=2)
+    with caplog.at_level("WARNING"):
+        PackedModel.load(str(tmp_path), slots=100)
+    (told,) = [record.__dict__ for record in caplog.records if record.message == "tensors converted to float16"]
+    assert (told["file"], told["type"]) == (str(tmp_path), "nvfp4")
+    assert 3 * told["mib_in_file"] <= told["mib_in_memory"] <= 4 * (told["mib_in_file"] + 1)
+
+
+@needs_library
+def test_scales_of_inputs_and_of_the_cache_change_nothing(tmp_path: Path) -> None:
+    def add(tensors: Tensors) -> None:
+        tensors["model.layers.0.self_attn.k_scale"] = torch.tensor([0.3])
+        tensors["model.layers.0.self_attn.k_proj.v_scale"] = torch.tensor(0.3)
+
+    plain, scaled, model = tmp_path / "plain", tmp_path / "scaled", tiny_model("Qwen3", **SIZES)
+    write_quantised(plain, model, FORMS["FP8 by tensor"])
+    write_quantised(scaled, model, ALL_FORMS["FP8 static"], change=add, kv_cache_scheme={"num_bits": 8})
+    assert len({PackedModel.load(str(place), slots=100).fingerprint for place in (plain, scaled)}) == 1
+
+
+@needs_library
+def test_a_quantisation_in_a_file_of_its_own(tmp_path: Path) -> None:
+    for name, form, told in (
+        ("hf_quant_config.json", "ModelOpt NVFP4", {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}),
+        (
+            "quanto_qmap.json",
+            "quanto",
+            {"model.layers.0.self_attn.q_proj": {"weights": "qint8", "activations": "none"}},
+        ),
+    ):
+        model = written(tmp_path / form, form, num_hidden_layers=1)
+        config = tmp_path / form / "config.json"
+        fields = json.loads(config.read_text())
+        del fields["quantization_config"]
+        config.write_text(json.dumps(fields))
+        (tmp_path / form / name).write_text(json.dumps(told))
+        ours = PackedModel.load(str(tmp_path / form), slots=1000)
+        assert check_against_plain(model, walk(ours, [random_tokens(20, seed=1)], [12])) < 0.5
+        (tmp_path / form / name).write_text("[1")
+        with pytest.raises(ModelLoadError, match=rf"{name} cannot be read"):
+            PackedModel.load(str(tmp_path / form), slots=100)
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, "torchao int8")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"a": torch.ones(1)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelLoadError, match=r"from safetensors files only, and the directory has pytorch_model\.bin"):
+        PackedModel.load(str(tmp_path), slots=100)
 
 
 def test_where_they_cannot_run(tmp_path: Path) -> None:
@@ -165,12 +222,14 @@ def check_experts(name: str, form: str, place: Path, length: int, prompts: list[
 
 
 @needs_library
-@pytest.mark.parametrize(("name", "form"), [("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4")])
+@pytest.mark.parametrize(
+    ("name", "form"), [("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Qwen3Moe", "NVFP4")]
+)
 def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
     check_experts(name, form, tmp_path, 20, [12, 5], num_hidden_layers=1, layer_types=["full_attention"])
 
 
-EXPERTS_FORMS = FORMS | {"MXFP4": mxfp4()}
+EXPERTS_FORMS = ALL_FORMS | {"MXFP4": mxfp4()}
 
 
 def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -191,7 +250,7 @@ def test_experts_without_a_tensor_are_refused(part: str, tmp_path: Path) -> None
 class TestAll:
     """More architectures and forms, in longer walks."""
 
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ALL_FORMS)
     def test_it_says_what_its_values_say(self, form: str, tmp_path: Path) -> None:
         check_values(form, tmp_path, 40, [20, 5])
 
@@ -202,7 +261,14 @@ class TestAll:
 
     @pytest.mark.parametrize(
         ("name", "form"),
-        [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Olmoe", "W4A16")],
+        [
+            ("Qwen3Moe", "W4A16"),
+            ("Qwen3Moe", "FP8"),
+            ("Mixtral", "AWQ"),
+            ("GptOss", "MXFP4"),
+            ("Olmoe", "W4A16"),
+            ("Olmoe", "NF4"),
+        ],
     )
     def test_mixtures_of_experts(self, name: str, form: str, tmp_path: Path) -> None:
         check_experts(name, form, tmp_path, 40, [20, 5])

@@ -1,0 +1,68 @@
+"""Where a checkpoint says how it is quantised: in its configuration, or in a file of the tool that wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+
+_CONFIGS = ("quantization_config", "compression_config")
+_MODELOPT, _QUANTO = "hf_quant_config.json", "quanto_qmap.json"
+_MOST_BYTES = 16 << 20
+"""Most bytes of such a file, which may name every layer."""
+
+
+def quantisation_of(config: PretrainedConfig) -> object | None:
+    """The configuration of a checkpoint's quantisation; None if it is not quantised."""
+    return next((found for name in _CONFIGS if (found := getattr(config, name, None))), None)
+
+
+def find_quantisation(checkpoint: Checkpoint, config: PretrainedConfig) -> None:
+    """Gives a configuration the `quantisation_of` a checkpoint that describes it in a file of its own, as ModelOpt and
+    optimum-quanto do. Raises ValueError, which names the file, for one that cannot be read."""
+    if quantisation_of(config) is not None:
+        return
+    for name, method, read in _OWN_FILES:
+        if (checkpoint.directory / name).is_file():
+            config.quantization_config = {"quant_method": method, **read(_json_object(checkpoint.directory / name))}
+            return
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path.name} has more than {_MOST_BYTES} bytes")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not an object of JSON")
+    return found
+
+
+def _of_modelopt(found: dict[str, Any]) -> dict[str, Any]:
+    inner = found.get("quantization")
+    if not isinstance(inner, dict):
+        raise ValueError(f"{_MODELOPT}: quantization is not an object")
+    return inner
+
+
+def _of_quanto(found: dict[str, Any]) -> dict[str, Any]:
+    """found: by the names of layers"""
+    kinds = {str(each.get("weights")) if isinstance(each, dict) else str(each) for each in found.values()}
+    return {"weights": ", ".join(sorted(kinds)), "modules_to_not_convert": None}
+
+
+def forget_quantisation(config: PretrainedConfig) -> None:
+    """Removes what a configuration says of a quantisation."""
+    for name in _CONFIGS:
+        if hasattr(config, name):
+            delattr(config, name)
+
+
+_OWN_FILES = ((_MODELOPT, "modelopt", _of_modelopt), (_QUANTO, "quanto", _of_quanto))
+"""Files that describe a quantisation: the method, and what makes a quantization_config of the file."""
