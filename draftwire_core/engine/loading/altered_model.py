@@ -41,7 +41,9 @@ def _eager(round_rows: Round) -> Callable[..., Any]:
     def attend(
         module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
     ) -> Any:
-        eager = sys.modules[type(module).__module__].eager_attention_forward  # each architecture has its own
+        # Each architecture has its own, and a module's class may be a subclass of ours.
+        modules = (sys.modules[kind.__module__] for kind in type(module).__mro__)
+        eager = next(each.eager_attention_forward for each in modules if hasattr(each, "eager_attention_forward"))
         return eager(module, query, round_rows(key), round_rows(value), *args, **kwargs)
 
     return attend

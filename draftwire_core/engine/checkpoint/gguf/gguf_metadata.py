@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 
-_LONGEST_REASON = 300
-"""Characters kept of another library's error message."""
+_LONGEST_REASON = 700
+"""Characters kept of a reason, which may be another library's error message."""
 
 
 @dataclass(frozen=True, slots=True)

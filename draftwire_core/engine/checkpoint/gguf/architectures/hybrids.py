@@ -293,7 +293,7 @@ HYBRIDS = (
         read=_falcon_h1,
         rules=_mamba("mamba_n_groups"),
     ),
-    GgufArchitecture("nemotron_h", "nemotron_h", **_NEMOTRON_H),
+    GgufArchitecture("nemotron_h", "nemotron_h", mixture=None, **_NEMOTRON_H),
     GgufArchitecture("nemotron_h_moe", "nemotron_h", mixture=True, **_NEMOTRON_H),
     GgufArchitecture(
         "lfm2",

@@ -11,16 +11,17 @@ from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufArray, GgufM
 
 ARCHITECTURE = "general.architecture"
 """The key of the architecture's name."""
-_ALL = (*DENSE, *GEMMA, *MIXTURES, *HYBRIDS)
+ALL = (*DENSE, *GEMMA, *MIXTURES, *HYBRIDS)
+"""The architectures; of a family the first part that fits a file."""
 _LONGEST_NAME = 64
 
 
 def architecture_of(metadata: GgufMetadata) -> GgufArchitecture:
     """The architecture of a file. Raises ModelLoadError, which names the supported ones, for another."""
     name = metadata.text(ARCHITECTURE)
-    family = [each for each in _ALL if each.name == name]
+    family = [each for each in ALL if each.name == name]
     if not family:
-        names = ", ".join(sorted({each.name for each in _ALL}))
+        names = ", ".join(sorted({each.name for each in ALL}))
         raise metadata.refusal(
             ARCHITECTURE,
             f"{name[:_LONGEST_NAME]!r} is not supported; give the model's directory of safetensors instead "
