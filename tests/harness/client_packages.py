@@ -39,6 +39,17 @@ def python_packages(requirements: Path) -> Path:
     return _made(f"{requirements.stem}-{pins}", make) / "bin" / "python"
 
 
+def python_wheel(pin: str) -> Path:
+    """Returns a folder with the files of one package of Python, without those that it needs. pin: as name==version."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "1"]
+    return (
+        _made(
+            pin.replace("==", "-"), lambda folder: _install([*pip, "--no-deps", "--target", str(folder / "files"), pin])
+        )
+        / "files"
+    )
+
+
 def node_packages(name: str, *pins: str) -> Path:
     """Returns a folder whose node_modules has packages. name: of their client. pins: such as zod@4.6.7."""
     skip_without("node", "npm")

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwire_core.engine.checkpoint.hub_id import GGUF, SCHEME, HubId
+from draftwire_core.engine.checkpoint.gguf.gguf_name import SUFFIX, gguf_models
+from draftwire_core.engine.checkpoint.hub_id import SCHEME, HubId
 from draftwire_core.engine.checkpoint.plain_files import check_directory
 from draftwire_core.engine.errors import ModelLoadError
 
@@ -14,6 +15,7 @@ __all__ = ["CONFIG", "Checkpoint", "ModelLoadError", "check_source"]
 
 CONFIG = "config.json"
 _MISTRAL = "params.json"
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,16 @@ class Checkpoint:
     from_hub: bool
     """Whether the files came from the hub, now or earlier."""
     gguf: Path | None = None
-    """The file of the model and its tokenizer, if it is a GGUF file."""
+    """The file of the model and its tokenizer, if it is a GGUF file; the first one if it is several."""
 
     @classmethod
     def find(cls, source: str | Checkpoint, *, hub: bool = True, model: bool = True) -> Checkpoint:
         """Finds a checkpoint by the path of a directory or of a GGUF file, or by a hub id.
 
-        A hub id is owner/name, whose files are fetched, or owner/name/FILE.gguf, of which only that file is; hf:// may
-        stand before it. An existing path takes precedence. A source that looks like a path is never a hub id
-        (`HubId.of`).
+        A directory without a configuration, with the files of one GGUF model, is that model. A hub id is owner/name, of
+        a checkpoint or of GGUF models, of which one is fetched; owner/name:TAG, of the one with that quantisation; or
+        owner/name/FILE.gguf. hf:// may stand before it. An existing path takes precedence. A source that looks like a
+        path is never a hub id (`HubId.of`).
 
         hub: whether hub ids are allowed. model: whether weights and a configuration are needed, not just a tokenizer.
         Raises ModelLoadError, which names the source and the reason.
@@ -47,15 +50,13 @@ class Checkpoint:
             if found.is_file():
                 return cls(source, found.parent, from_hub=False, gguf=found)
             return cls(source, found, from_hub=False)
-        from draftwire_core.engine.checkpoint.hub import HubError, fetch, fetch_file  # slow to import
+        from draftwire_core.engine.checkpoint.hub import HubError, fetch  # slow to import
 
         try:
-            if found.file is None:
-                return cls(str(found), fetch(found.repository, weights=model), from_hub=True)
-            file = fetch_file(found.repository, found.file)
-            return cls(str(found), file.parent, from_hub=True, gguf=file)
+            file = fetch(found, weights=model)
         except HubError as error:
             raise ModelLoadError(f"{_what(source, model)}: {error}") from error
+        return cls(str(found), file.parent, from_hub=True, gguf=file if file.suffix == SUFFIX else None)
 
 
 def check_source(source: str, *, model: bool = True) -> None:
@@ -76,19 +77,38 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | HubId:
                 check_directory(path)
             except ValueError as error:
                 raise ModelLoadError(f"{what}: {error}") from error
-            if model and not (path / CONFIG).is_file():
-                raise ModelLoadError(f"{what}: {_no_checkpoint(path)}")
+            if not any((path / name).is_file() for name in ((CONFIG,) if model else (CONFIG, *_TOKENIZERS))):
+                return _gguf_in(path, what, model)
             return path
-        if path.is_file() and path.suffix == GGUF:
+        if path.is_file() and path.suffix == SUFFIX:
             return path
         if path.is_file():
-            raise ModelLoadError(f"{what}: is a file; expected the directory of a checkpoint, or a {GGUF} file")
+            raise ModelLoadError(f"{what}: is a file; expected the directory of a checkpoint, or a {SUFFIX} file")
     except (OSError, RuntimeError) as error:  # the name is too long, or ~ names an unknown user
         raise ModelLoadError(f"{what}: no such directory: {error}") from error
     hub_id = HubId.of(source)
     if hub_id is None or not hub:
         raise ModelLoadError(f"{what}: no such {_kind(source)}{_hint(source, hub_id, hub)}")
     return hub_id
+
+
+def _gguf_in(directory: Path, what: str, model: bool) -> Path:
+    """The file of the GGUF model in a directory that is no checkpoint. Raises ModelLoadError.
+
+    model: if False, a directory without such a file is returned itself.
+    """
+    found = gguf_models(each.name for each in directory.iterdir() if each.is_file())
+    if len(found) == 1:
+        return directory / found[0].text
+    if found:
+        names = [f"{directory / each.text}" for each in found[:_MOST_NAMED]]
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        raise ModelLoadError(
+            f"{what}: the directory has no {CONFIG} and {len(found)} GGUF models; name one: {', '.join(names)}{more}"
+        )
+    if model:
+        raise ModelLoadError(f"{what}: {_no_checkpoint(directory)}")
+    return directory
 
 
 def _what(source: str, model: bool) -> str:
@@ -107,13 +127,11 @@ def _no_checkpoint(path: Path) -> str:
             f"the directory has {_MISTRAL} but no {CONFIG}: it is in the format of Mistral's own library, which is not "
             "read; take a copy of the model in the format of transformers"
         )
-    ggufs = sorted(each.name for each in path.iterdir() if each.suffix == GGUF)
-    hint = f", but GGUF files; name one, such as {path / ggufs[0]}" if ggufs else ""
-    return f"not a checkpoint: the directory has no {CONFIG}{hint}"
+    return f"not a checkpoint: the directory has no {CONFIG}, and no {SUFFIX} file of a model"
 
 
 def _kind(source: str) -> str:
-    return "file" if source.endswith(GGUF) else "directory"
+    return "file" if source.endswith(SUFFIX) else "directory"
 
 
 def _hint(source: str, hub_id: HubId | None, hub: bool) -> str:
@@ -130,6 +148,8 @@ _ADAPTER = "adapter_config.json"
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _MOST = 1 << 20
 _LONGEST_NAME = 200
+_MOST_NAMED = 20
+"""Most files that an error message names."""
 
 
 def adapter_refusal(directory: Path) -> str | None:

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    LocalEntryNotFoundError,
     RepositoryNotFoundError,
 )
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import disable_progress_bars
 
-from draftwire_core.engine.checkpoint.hub_id import GGUF, SCHEME
+from draftwire_core.engine.checkpoint.gguf.gguf_name import SUFFIX, GgufName, gguf_models, model_with_tag
+from draftwire_core.engine.checkpoint.hub_id import SCHEME, HubId
 from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 
 log = logging.getLogger(__name__)
@@ -32,48 +33,50 @@ _HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 """Base class of the errors of the HTTP library that the installed hub client uses."""
 _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
-_PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-"""End of the name of one of several files of a model, as llama-gguf-split names them."""
+_FORMATS = (".safetensors", ".bin")
+"""Suffixes of weights, in order of preference."""
 _MOST_NAMED = 20
 """Most files that an error message names."""
 _CONFIG = "config.json"
 _MARKS = (_CONFIG, "tokenizer_config.json", "tokenizer.json")
 """Files by which a cached copy is found, in order."""
+_TOKENIZERS = (*_MARKS[1:], "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+"""Files of which one, at least, belongs to a checkpoint's tokenizer."""
 
 
 class HubError(Exception):
     """Raised if a repository cannot be fetched from the hub; the message says why."""
 
 
-def fetch(repository: str, *, weights: bool = True) -> Path:
-    """Returns the directory, in the hub's cache, of a repository's main branch; downloads missing files first.
+def fetch(hub_id: HubId, *, weights: bool = True) -> Path:
+    """Returns the path, in the hub's cache, of a file of the model that an id names on its repository's main branch;
+    downloads missing files first.
 
-    weights: whether to fetch a whole model, weights included, or only a tokenizer. With HF_HUB_OFFLINE, or if the hub
-    cannot be reached, only the cache is used. Takes as long as the download. Raises HubError.
+    It is the GGUF file, the first part if the model has several and the id names none, or else a file in the
+    checkpoint's directory. An id of a repository alone means its checkpoint or, if it has GGUF files only, the one that
+    llama.cpp takes.
+
+    weights: whether a whole model is needed, weights included, or only a tokenizer. With HF_HUB_OFFLINE, or if the hub
+    cannot be reached, only the cache is used. Takes as long as the download. Raises HubError, which names the files or
+    tags that there are if there is no such one.
     """
-    return _fetch(
-        repository,
-        repository,
-        cached=lambda: _cached(repository, weights=weights),
-        lacking=lambda: _lacking_in_cache(repository, weights=weights),
-        choose=lambda names: _checkpoint(repository, names, weights=weights),
-    ).parent
-
-
-def fetch_file(repository: str, file: str) -> Path:
-    """Returns the path, in the hub's cache, of a GGUF file of a repository's main branch; downloads it first if it is
-    missing there.
-
-    file: its path in the repository, with which the returned path ends. HF_HUB_OFFLINE, an unreachable hub and the time
-    it takes are as for `fetch`. Raises HubError, which names the repository's GGUF files if it has no such file.
-    """
-    return _fetch(
-        repository,
-        f"{repository}/{file}",
-        cached=lambda: _cached_file(repository, file),
-        lacking=lambda: None,
-        choose=lambda names: _single(repository, names, file),
+    is_checkpoint = hub_id.file is None and hub_id.tag is None
+    found = _fetch(
+        hub_id.repository,
+        str(hub_id),
+        cached=lambda: (_cached(hub_id.repository, weights=weights) if is_checkpoint else None) or _cached_gguf(hub_id),
+        lacking=lambda: (
+            _lacking_parts(hub_id) or (_lacking_in_cache(hub_id.repository, weights=weights) if is_checkpoint else None)
+        ),
+        choose=lambda names: (
+            _checkpoint(names, weights=weights)
+            if is_checkpoint and _is_checkpoint(names, weights=weights)
+            else _gguf(hub_id, names)
+        ),
     )
+    if found.suffix == SUFFIX and hub_id.file is None:
+        log.info("GGUF file chosen", extra={"repository": hub_id.repository, "file": found.name})
+    return found
 
 
 def _fetch(
@@ -143,15 +146,22 @@ def _names(repository: str) -> list[str]:
     return sorted(file.rfilename for file in info.siblings or ())
 
 
-def _checkpoint(repository: str, names: list[str], *, weights: bool) -> list[str]:
+def _is_checkpoint(names: list[str], *, weights: bool) -> bool:
+    """Whether a repository has what is needed of a checkpoint, or else no GGUF models in its place."""
+    texts = {name for name in names if "/" not in name and name.endswith(_TEXTS)}
+    if weights:
+        has_all = _CONFIG in texts and any("/" not in name and name.endswith(_FORMATS) for name in names)
+    else:
+        has_all = not texts.isdisjoint(_TOKENIZERS)
+    return has_all or not gguf_models(names)
+
+
+def _checkpoint(names: list[str], *, weights: bool) -> list[str]:
     """The files of a checkpoint, or of its tokenizer alone; one by which a cached copy is found comes first."""
-    ggufs = [name for name in names if name.endswith(GGUF)]
     names = [name for name in names if "/" not in name]
     texts = [name for name in names if name.endswith(_TEXTS)]
     if weights and _CONFIG not in texts:
-        if ggufs:
-            raise HubError(f"the repository has no {_CONFIG}, but GGUF files; name one: {_listed(repository, ggufs)}")
-        raise HubError(f"not a checkpoint: the repository has no {_CONFIG}")
+        raise HubError(f"not a checkpoint: the repository has no {_CONFIG}, and no {SUFFIX} file of a model")
     # In the order in which `_cached` looks for them.
     texts.sort(key=lambda name: (_MARKS.index(name) if name in _MARKS else len(_MARKS), name))
     if not texts:
@@ -161,29 +171,72 @@ def _checkpoint(repository: str, names: list[str], *, weights: bool) -> list[str
 
 def _weights(names: list[str]) -> list[str]:
     """Weight files in the preferred format, safetensors before PyTorch's; files with other names are left out."""
-    for ending in (".safetensors", ".bin"):
+    for ending in _FORMATS:
         own = [name for name in names if name.endswith(ending) and name.startswith(("model", "pytorch_model"))]
         if own:
             return own
     raise HubError("not a checkpoint: the repository has neither safetensors nor PyTorch weights")
 
 
-def _single(repository: str, names: list[str], file: str) -> list[str]:
-    """A GGUF file that holds a whole model, if it is among `names`. Raises HubError."""
-    if file not in names:
-        others = [name for name in names if name.endswith(GGUF)]
-        there = f"; its GGUF files are {_listed(repository, others)}" if others else ", and no other GGUF file"
-        raise HubError(f"the repository {repository} has no file {file}{there}")
-    part = _PART.search(file)
-    if part is not None and int(part[1]) > 1:
-        raise HubError(f"{file} is one of {int(part[1])} files; download and join them with llama-gguf-split --merge")
-    return [file]
+def _gguf(hub_id: HubId, names: list[str]) -> list[str]:
+    """The files of the GGUF model that an id names, first the one that it names. Raises HubError."""
+    files = _named_parts(hub_id, names)
+    missing = [name for name in files if name not in names]
+    if files and not missing:
+        return files
+    models = gguf_models(names)
+    there = f"; its GGUF files are {_listed(hub_id.repository, models)}" if models else ", and no other GGUF file"
+    if missing and hub_id.file not in missing:
+        raise HubError(f"the repository {hub_id.repository} has only some parts of {files[0]}: it lacks {missing[0]}")
+    if hub_id.tag is None:
+        raise HubError(f"the repository {hub_id.repository} has no file {hub_id.file}{there}")
+    tags = dict.fromkeys(tag for name in models if (tag := name.tag) is not None)
+    if tags:
+        there = f"; its tags are {', '.join(list(tags)[:_MOST_NAMED])}"
+    raise HubError(f"the repository {hub_id.repository} has no GGUF model with the tag {hub_id.tag}{there}")
 
 
-def _listed(repository: str, files: list[str]) -> str:
-    """Ids of files for a message, the first ones of many."""
-    named = ", ".join(f"{SCHEME}{repository}/{name}" for name in files[:_MOST_NAMED])
-    return named + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
+def _named_parts(hub_id: HubId, names: Iterable[str]) -> list[str]:
+    """The files of the GGUF model that an id names, whether they are there or not, first the one that it names; none if
+    no file has the id's tag."""
+    if hub_id.file is not None:
+        files = GgufName.of(hub_id.file).all_parts()
+        return sorted(files, key=lambda name: name != hub_id.file)
+    found = model_with_tag(gguf_models(names), hub_id.tag)
+    return [] if found is None else found.all_parts()
+
+
+def _listed(repository: str, models: list[GgufName]) -> str:
+    """Ids of models for a message, the first ones of many."""
+    named = ", ".join(f"{SCHEME}{repository}/{name.text}" for name in models[:_MOST_NAMED])
+    return named + (f" and {len(models) - _MOST_NAMED} more" if len(models) > _MOST_NAMED else "")
+
+
+def _cached_gguf(hub_id: HubId) -> Path | None:
+    """The file of a GGUF model in the cache that an id names; None unless all of the model's files are there."""
+    directory, names = _cached_names(hub_id.repository)
+    files = _named_parts(hub_id, names)
+    return directory / files[0] if files and names.issuperset(files) else None
+
+
+def _lacking_parts(hub_id: HubId) -> str | None:
+    """Says which file a copy in the cache lacks of a GGUF model in several; None if it has none or all."""
+    _, names = _cached_names(hub_id.repository)
+    files = _named_parts(hub_id, names)
+    missing = [name for name in files if name not in names]
+    return missing[0] if 0 < len(missing) < len(files) else None
+
+
+def _cached_names(repository: str) -> tuple[Path, set[str]]:
+    """The directory, in the cache, of a repository's main branch, and the names of the files there."""
+    try:
+        directory = Path(snapshot_download(repository, local_files_only=True))
+    except HFValidationError as error:
+        raise HubError(f"is not a hub id: {_line(error)}") from error
+    except LocalEntryNotFoundError:
+        return Path(), set()
+    # False for a link to a missing file.
+    return directory, {str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()}
 
 
 def _cached(repository: str, *, weights: bool) -> Path | None:
@@ -228,7 +281,7 @@ def _lacking_weights(directory: Path) -> str | None:
     missing = sorted(parts - set(names))
     if missing:
         return missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more files"
-    return None if any(name.endswith((".safetensors", ".bin")) for name in names) else "its weights"
+    return None if any(name.endswith(_FORMATS) for name in names) else "its weights"
 
 
 def _log_through_one_handler() -> None:

@@ -80,9 +80,10 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Opt
 
 
 def name_of(model: str) -> str:
-    """Returns the name of a model for people: the last part of its path or hub id, without .gguf."""
+    """Returns the name of a model for people: the last part of its path or hub id, without .gguf; a tag of the id
+    follows after a hyphen."""
     name = Path(model).resolve().name if Path(model).exists() else model.rstrip("/").rpartition("/")[2]
-    return name.removesuffix(".gguf") or model
+    return name.removesuffix(".gguf").replace(":", "-") or model
 
 
 def _named(models: Sequence[str]) -> dict[str, str]:

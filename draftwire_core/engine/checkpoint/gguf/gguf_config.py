@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gguf.constants import TokenType
 from transformers import AutoConfig, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -14,11 +13,9 @@ from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
 from draftwire_core.engine.checkpoint.gguf.gguf_rotary import check_factors, rotary
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_vocabulary import TOKENS, GgufVocabulary
 
 _TOKENIZER = "tokenizer.ggml"
-_ENDS = frozenset(["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>"])
-_ENDS |= {"<|end|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_role|>", "<|user|>", "[|endofturn|]"}
-"""Special tokens that end a text even if no key says so, as in llama.cpp: those of the supported architectures."""
 
 
 def read_config(
@@ -123,12 +120,9 @@ def _token(metadata: GgufMetadata, key: str, vocabulary: int) -> int | None:
 
 def _ends(header: GgufHeader, vocabulary: int) -> int | list[int] | None:
     """The ids of the tokens that end a text: one, several, or None."""
-    found = [_token(header.metadata, f"{role}_token_id", vocabulary) for role in ("eos", "eot", "eom")]
-    if f"{_TOKENIZER}.tokens" in header.metadata and f"{_TOKENIZER}.token_type" in header.metadata:
-        # A file may have a shorter list of types, or a longer one.
-        typed = zip(header.strings(f"{_TOKENIZER}.tokens"), header.numbers(f"{_TOKENIZER}.token_type"), strict=False)
-        found += [
-            token for token, (text, kind) in enumerate(typed) if kind == TokenType.CONTROL and text in _ENDS
-        ]  # fmt: skip
-    ends = list(dict.fromkeys(token for token in found if token is not None and token < vocabulary))
+    if TOKENS in header.metadata:
+        ends = [token for token in GgufVocabulary.read(header).ends if token < vocabulary]
+    else:
+        named = (_token(header.metadata, f"{role}_token_id", vocabulary) for role in ("eos", "eot", "eom"))
+        ends = list(dict.fromkeys(token for token in named if token is not None))
     return ends if len(ends) > 1 else next(iter(ends), None)

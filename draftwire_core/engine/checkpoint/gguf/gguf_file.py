@@ -4,48 +4,36 @@ and its tokenizer."""
 from __future__ import annotations
 
 import copy
-import mmap
-import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.architectures.gguf_keys import FACTORS
 from draftwire_core.engine.checkpoint.gguf.architectures.table import architecture_of
 from draftwire_core.engine.checkpoint.gguf.gguf_config import read_config
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufEntry, GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_parameters import GgufParameters
+from draftwire_core.engine.checkpoint.gguf.gguf_parts import open_parts
 from draftwire_core.engine.checkpoint.gguf.gguf_rotary import LONG, SHORT
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_tokenizer import read_tokenizer
-from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
-_PARTS = "split.count"
-# Python 3.12 has a name for it.
-_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""Flag of a mapping for which the system sets no memory aside, as none is ever written."""
 
 
 class GgufFile:
-    """A model in a GGUF file of version 2 or 3."""
+    """A model in a GGUF file of version 2 or 3, or in the files that llama-gguf-split made of one."""
 
-    def __init__(self, path: Path, header: GgufHeader, data: torch.Tensor):
-        """Opened by `open`. data: the bytes of the file: uint8, [size of the file]."""
+    def __init__(self, path: Path, header: GgufHeader, data: Sequence[torch.Tensor]):
+        """Opened by `open`. header, data: as `open_parts` returns them."""
         self.path = path
         """The path as given."""
         self._header = header
         self._data = data
         metadata = header.metadata
-        if metadata.integer(_PARTS, 1) > 1:
-            raise metadata.refusal(
-                _PARTS, f"is one of {metadata[_PARTS]} files; join them with llama-gguf-split --merge"
-            )
         architecture = architecture_of(metadata)
         embedding = header.tensors.get(_EMBEDDING)
         if embedding is None:
@@ -72,31 +60,15 @@ class GgufFile:
 
     @classmethod
     def open(cls, path: Path | str) -> GgufFile:
-        """Opens a file, checks all of its header, and maps it into memory.
+        """Opens a file, checks all of its header, and maps it into memory; of a model in several files, with any of
+        them all (`open_parts`).
 
         Reads no tensor. A program that shortens the file while it is in use ends the process, as with any mapped file.
         Raises ModelLoadError, which names the file and the tensor or the key of the metadata, for a file that is
         damaged, incomplete, or not supported.
         """
         path = Path(path)
-        try:
-            if not path.is_file():  # opening a pipe would wait for a writer
-                raise ModelLoadError(f"GGUF file {path}: there is no such file")
-            check_pointer(path)
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size == 0:  # which cannot be mapped
-                    raise ModelLoadError(f"GGUF file {path}: is empty")
-                # A private mapping that can be written, since torch warns of others. Nobody writes to it.
-                data = mmap.mmap(
-                    file.fileno(),
-                    size,
-                    flags=mmap.MAP_PRIVATE | _NO_RESERVE,
-                    prot=mmap.PROT_READ | mmap.PROT_WRITE,
-                )
-        except (OSError, ValueError) as error:
-            raise ModelLoadError(f"GGUF file {path}: cannot be read: {error}") from error
-        return cls(path, GgufHeader(str(path), data), torch.frombuffer(data, dtype=torch.uint8))
+        return cls(path, *open_parts(path))
 
     def config(self) -> PretrainedConfig:
         """A copy of the configuration of transformers, such as a LlamaConfig."""
@@ -110,5 +82,5 @@ class GgufFile:
         return read_tokenizer(self._header)
 
     def _tensor(self, entry: GgufEntry) -> GgufTensor:
-        blocks = self._data[entry.start : entry.start + entry.size].view(*entry.shape[:-1], entry.row_bytes)
+        blocks = self._data[entry.part][entry.start : entry.start + entry.size].view(*entry.shape[:-1], entry.row_bytes)
         return GgufTensor(entry.type, entry.shape, blocks)

@@ -77,6 +77,8 @@ class GgufEntry:
     """Offset in bytes from the start of the file."""
     row_bytes: int
     """Bytes of a row, which is whole blocks."""
+    part: int = 0
+    """Index of the file among those of the model."""
 
     @property
     def size(self) -> int:

@@ -182,6 +182,7 @@ def gguf_repository(repositories: Path) -> Path:
     (folder / "small").mkdir(parents=True)
     (folder / "a-Q8_0.gguf").write_bytes(b"first")
     (folder / "b-00001-of-00002.gguf").write_bytes(b"second")
+    (folder / "mmproj-F16.gguf").write_bytes(b"a projector for images")
     (folder / "small" / "c.gguf").write_bytes(b"third")
     return folder
 
@@ -227,10 +228,10 @@ def test_the_gguf_files_that_a_repository_has_are_named(repositories: Path, gguf
         assert f"the repository lab/blocks has no file A-Q8_0.gguf; its GGUF files are {listed}" in wrong.stderr
         none = find("lab/draft/a.gguf", home, HF_ENDPOINT=hub.url)
         assert "the repository lab/draft has no file a.gguf, and no other GGUF file" in none.stderr
-        whole = find("lab/blocks", home, HF_ENDPOINT=hub.url)
-        assert f"the repository has no config.json, but GGUF files; name one: {listed}" in whole.stderr
         part = find("lab/blocks/b-00001-of-00002.gguf", home, HF_ENDPOINT=hub.url)
-        assert "b-00001-of-00002.gguf is one of 2 files; download and join them with llama-gguf-split" in part.stderr
+        assert "has only some parts of b-00001-of-00002.gguf: it lacks b-00002-of-00002.gguf" in part.stderr
+        tag = find("lab/blocks:Q5_K_M", home, HF_ENDPOINT=hub.url)
+        assert "the repository lab/blocks has no GGUF model with the tag Q5_K_M; its tags are Q8_0" in tag.stderr
         assert fetched_files(hub) == set()
 
 

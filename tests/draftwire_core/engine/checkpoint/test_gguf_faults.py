@@ -204,7 +204,7 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
         ("llama.rope.scaling.type", "longrope", "'longrope' is not supported; supported are none, linear and yarn"),
         ("llama.rope.scaling.factor", 0.5, "is 0.5; must be at least 1"),
         ("llama.rope.scaling.attn_factor", 2.0, "is 2.0; only 1.0 is supported"),
-        ("split.count", 3, "is one of 3 files; join them with llama-gguf-split --merge"),
+        ("split.count", 3, r"is 3, and the parts of a model have names such as model-00001-of-00003\.gguf"),
         ("llama.expert_count", 2**40, "is 1099511627776, but no tensor in the file has a size above 128"),
         ("llama.nextn_predict_layers", 2, "is 2, but the file has 2 layers"),
         ("tokenizer.ggml.eos_token_id", 96, "is 96, but the embedding has 96 rows"),

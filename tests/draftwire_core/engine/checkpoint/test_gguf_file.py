@@ -291,7 +291,7 @@ def test_special_tokens_that_end_a_text_by_their_names(tmp_path: Path) -> None:
         writer.add_token_list([{5: "<|eot_id|>", 6: "<|im_end|>"}.get(token, f"t{token}") for token in range(96)])
         writer.add_token_types([3 if token == 5 else 1 for token in range(96)])
 
-    assert written(tmp_path, CONFIGS["llama"], change=change).config().eos_token_id == [7, 5]
+    assert written(tmp_path, CONFIGS["llama"], change=change).config().eos_token_id == [7, 5, 6]
 
 
 # ---- the tokenizer ---------------------------------------------------------------------------------------------------
@@ -409,8 +409,8 @@ def split(name: str, text: str) -> list[str]:
 
 
 def test_a_splitting_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    file = GgufFile.open(write_checkpoint_as_gguf(tmp_path / "model.gguf", TARGET, pre="default", whole=False))
-    with pytest.raises(ModelLoadError, match=r"metadata tokenizer\.ggml\.pre: splitting 'default' is not supported"):
+    file = GgufFile.open(write_checkpoint_as_gguf(tmp_path / "model.gguf", TARGET, pre="mystery", whole=False))
+    with pytest.raises(ModelLoadError, match=r"metadata tokenizer\.ggml\.pre: splitting 'mystery' is not supported"):
         file.tokenizer()
 
 

@@ -53,8 +53,26 @@ def test_files(source: str, file: str | None) -> None:
     assert HubId.of(source) == (None if file is None else HubId("Qwen/Qwen3-GGUF", file))
 
 
+@pytest.mark.parametrize(
+    ("source", "tag"),
+    [
+        ("Qwen/Qwen3-GGUF:Q4_K_M", "Q4_K_M"),
+        ("hf://Qwen/Qwen3-GGUF:q4_k_m", "q4_k_m"),
+        ("Qwen/Qwen3-GGUF:UD-Q4_K_XL", "UD-Q4_K_XL"),
+        ("Qwen/Qwen3-GGUF:", None),
+        ("Qwen/Qwen3-GGUF:Q4:K", None),
+        ("Qwen/Qwen3-GGUF:.*", None),
+        ("Qwen/Qwen3-GGUF/a.gguf:Q4_K_M", None),
+        ("models/Qwen3-GGUF:Q4_K_M", None),
+        ("./Qwen3-GGUF:Q4_K_M", None),
+    ],
+)
+def test_tags(source: str, tag: str | None) -> None:
+    assert HubId.of(source) == (None if tag is None else HubId("Qwen/Qwen3-GGUF", tag=tag))
+
+
 def test_the_text_of_an_id_is_an_id() -> None:
-    for found in (HubId("lab/draft"), HubId("lab/draft", "a.gguf")):
+    for found in (HubId("lab/draft"), HubId("lab/draft", "a.gguf"), HubId("lab/draft", tag="Q8_0")):
         assert HubId.of(str(found)) == found
 
 

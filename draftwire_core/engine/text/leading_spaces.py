@@ -1,0 +1,41 @@
+"""The spaces that begin a text, which tokenizers of SentencePiece keep and transformers' classes of them do not.
+
+SentencePiece puts a space before every text. The classes of transformers put one only before a text that begins with
+another character, so a text with one space has the ids of one without. They build their tokenizer anew of the tokens
+and merges in a tokenizer.json, and leave out how it says that spaces are treated.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import normalizers
+from transformers import PreTrainedTokenizerBase
+
+_SPACE = "\u2581"
+"""The character that SentencePiece writes for a space."""
+_EMPTY = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+
+
+def keep_leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> None:
+    """Makes a tokenizer that was just loaded treat spaces as its tokenizer.json says, or as SentencePiece does.
+
+    Changes nothing in other kinds of tokenizers, nor if the checkpoint says that no space begins a text.
+
+    file: the tokenizer.json, which may be missing. Raises ValueError and OSError if it cannot be read.
+    """
+    backend = tokenizer.backend_tokenizer
+    if backend.pre_tokenizer is None or getattr(tokenizer, "add_prefix_space", True) is False:
+        return
+    rebuilt = json.loads(backend.pre_tokenizer.__getstate__())
+    if rebuilt.get("type") != "Metaspace":
+        return
+    if file.is_file():
+        parts = json.loads(file.read_text(encoding="utf-8"))
+        said = Backend.from_str(json.dumps(_EMPTY | {key: parts.get(key) for key in ("normalizer", "pre_tokenizer")}))
+        backend.normalizer, backend.pre_tokenizer = said.normalizer, said.pre_tokenizer
+    elif rebuilt.get("prepend_scheme") != "never":
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
+        backend.pre_tokenizer = None
