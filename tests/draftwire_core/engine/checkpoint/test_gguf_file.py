@@ -291,7 +291,7 @@ def test_special_tokens_that_end_a_text_by_their_names(tmp_path: Path) -> None:
         writer.add_token_list([{5: "<|eot_id|>", 6: "<|im_end|>"}.get(token, f"t{token}") for token in range(96)])
         writer.add_token_types([3 if token == 5 else 1 for token in range(96)])
 
-    assert written(tmp_path, CONFIGS["llama"], change=change).config().eos_token_id == [7, 5, 6]
+    assert written(tmp_path, CONFIGS["llama"], change=change).config().eos_token_id == [7, 5]
 
 
 # ---- the tokenizer ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ _NAMES = frozenset(
         *("<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~["),
     )
 )
-"""Tokens that end a text in every vocabulary that has them. They are special, whatever type the file gives them."""
+"""Tokens that end a text unless the file says that they are a part of one. They are special even if it does not."""
 _IF_SPECIAL = frozenset(["</s>", "<eos>"])
 """Tokens that end a text if they are special. Some vocabularies have the first one for crossed-out text in HTML."""
 _ROLES = ("eos", "eot", "eom")
@@ -26,7 +26,9 @@ _ROLES = ("eos", "eot", "eom")
 
 def is_end(name: str, kind: int | float) -> bool:
     """Whether the name of a token of this type says that it ends a text."""
-    return name in _NAMES or (kind == TokenType.CONTROL and name in _IF_SPECIAL)
+    if kind == TokenType.CONTROL:
+        return name in _NAMES or name in _IF_SPECIAL
+    return kind == TokenType.USER_DEFINED and name in _NAMES
 
 
 def ends_of(roles: Mapping[str, int], tokens: Sequence[str], types: Sequence[int | float]) -> list[int]:
@@ -38,11 +40,7 @@ def ends_of(roles: Mapping[str, int], tokens: Sequence[str], types: Sequence[int
 
 
 def _by_name(tokens: Sequence[str], types: Sequence[int | float]) -> Iterator[int]:
-    found = {
-        name: token
-        for token, (name, kind) in enumerate(zip(tokens, types, strict=True))
-        if (name in _NAMES or name in _IF_SPECIAL) and is_end(name, kind)
-    }
+    found = {name: token for token, (name, kind) in enumerate(zip(tokens, types, strict=True)) if is_end(name, kind)}
     # In the Harmony format and in Solar Open's the first of these ends a message, after which others follow.
     if found.keys() >= {"<|return|>", "<|call|>"} or (
         "<|flush|>" in found and found.keys() & {"<|call|>", "<|calls|>"}

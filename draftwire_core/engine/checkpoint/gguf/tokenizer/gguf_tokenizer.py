@@ -53,8 +53,9 @@ def read_tokenizer(header: GgufHeader) -> PreTrainedTokenizerBase:
     metadata = header.metadata
     key = _WHOLE if _WHOLE in metadata else MODEL
     try:
+        said = metadata.text(key)
         vocabulary = None if _WHOLE in metadata else GgufVocabulary.read(header)
-        backend = Tokenizer.from_str(metadata.text(_WHOLE)) if vocabulary is None else _backend(header, vocabulary)
+        backend = Tokenizer.from_str(said) if vocabulary is None else _backend(header, vocabulary, said)
         roles = _named(metadata) if vocabulary is None else vocabulary.roles
         options = {option: backend.id_to_token(roles[role]) for option, role in _ROLES.items() if role in roles}
         made = _Tokenizer(backend, clean_up_tokenization_spaces=False, **dict.fromkeys(_ROLES) | options)
@@ -82,9 +83,8 @@ def _chat_templates(metadata: GgufMetadata) -> str | dict[str, str] | None:
     return named.get("default") if named.keys() <= {"default"} else named
 
 
-def _backend(header: GgufHeader, vocabulary: GgufVocabulary) -> Tokenizer:
+def _backend(header: GgufHeader, vocabulary: GgufVocabulary, kind: str) -> Tokenizer:
     metadata = header.metadata
-    kind = metadata.text(MODEL)
     if kind == "llama":
         return sentence_piece(header, vocabulary, _template(metadata, vocabulary, add_bos=True), prefix=True)
     if kind == "t5":

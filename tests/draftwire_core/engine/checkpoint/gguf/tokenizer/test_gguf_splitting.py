@@ -37,7 +37,8 @@ def test_every_name_of_llama_cpp_is_known() -> None:
 def pre_tokenizer(splitting: Splitting) -> PreTokenizer:
     empty = {"type": "BPE", "vocab": {}, "merges": []}
     whole = {"version": "1.0", "added_tokens": [], "model": empty, "pre_tokenizer": splitting.pre_tokenizer()}
-    return Tokenizer.from_str(json.dumps(whole)).pre_tokenizer
+    made: PreTokenizer = Tokenizer.from_str(json.dumps(whole)).pre_tokenizer
+    return made
 
 
 def split(name: str, text: str) -> list[str]:
@@ -81,14 +82,15 @@ def slowly(splitting: Splitting, text: str) -> list[str]:
     parts = [text]
     for pattern in patterns:
         # In this library, the only one here that knows these scripts, sets are subtracted in another notation.
-        written = pattern.replace(r"&&[^\p{Han}]]", r"--\p{Han}]").replace(r"\x{", r"\N{U+")
-        found = regex.compile(hexadecimal(written), flags=regex.VERSION1)
+        notation = pattern.replace(r"&&[^\p{Han}]]", r"--\p{Han}]").replace(r"\x{", r"\N{U+")
+        found = regex.compile(hexadecimal(notation), flags=regex.VERSION1)
         parts = [piece for part in parts for piece in pieces(found, part)]
     return parts
 
 
 def hexadecimal(pattern: str) -> str:
-    return regex.sub(r"\\N\{U\+([0-9A-F]+)\}", lambda code: rf"\U{int(code[1], 16):08X}", pattern)
+    written: str = regex.sub(r"\\N\{U\+([0-9A-F]+)\}", lambda code: rf"\U{int(code[1], 16):08X}", pattern)
+    return written
 
 
 def pieces(pattern: regex.Pattern[str], text: str) -> list[str]:

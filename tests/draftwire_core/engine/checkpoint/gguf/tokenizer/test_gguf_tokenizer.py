@@ -79,7 +79,7 @@ def test_tokens_around_a_text_of_sentence_piece(
 def test_tokens_that_are_taken_whole(tmp_path: Path) -> None:
     written = scored()
     written.tokens += ["<think>", "<|im_end|>", "", ""]
-    written.types += [int(kind) for kind in (USER, NORMAL, TokenType.UNUSED, TokenType.UNUSED)]
+    written.types += [int(kind) for kind in (USER, USER, TokenType.UNUSED, TokenType.UNUSED)]
     assert written.scores is not None
     written.scores += [0.0] * 4
     found = written.read(tmp_path / "v.gguf")
@@ -87,7 +87,7 @@ def test_tokens_that_are_taken_whole(tmp_path: Path) -> None:
     hello = scored_ids(written, "hello")
     assert ids(found, "hello<think>hello<|im_end|>") == [*hello, think, *hello, end]
     tokenizer = Tokenizer(found)
-    # A token that ends a text is special, whatever its type.
+    # A token that ends a text is special even if the file does not say so.
     assert tokenizer.decode([*hello, think, end]) == "hello<think>"
 
 
@@ -244,7 +244,7 @@ def test_a_template_for_tools(tmp_path: Path) -> None:
     ("names", "kinds", "roles", "ends"),
     [
         (["<|im_end|>", "<|endoftext|>", "x"], [CONTROL] * 3, {"eos": 1}, [1, 0]),
-        (["<|im_end|>", "x", "y"], [NORMAL] * 3, {"eos": 2}, [2, 0]),
+        (["<|im_end|>", "<|eot_id|>", "y"], [USER, NORMAL, NORMAL], {"eos": 2}, [2, 0]),
         (["</s>", "<eos>", "x"], [NORMAL, CONTROL, NORMAL], {}, [1]),
         (["<|end|>", "<|return|>", "<|call|>"], [CONTROL] * 3, {"eos": 1}, [1, 2]),
         (["<|end|>", "<|calls|>", "<|flush|>"], [CONTROL] * 3, {}, [1, 2]),
