@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -109,7 +110,7 @@ class GgufParameters:
             )  # fmt: skip
         if len(shape) == 1 and entry.type not in PLAIN_TYPES:
             raise metadata.tensor_refusal(name, f"has type {entry.type}; vectors are not quantised")
-        return GgufEntry(name, entry.type, shape, entry.start, entry.row_bytes)
+        return replace(entry, shape=shape)
 
 
 _ABSURD = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError)

@@ -234,10 +234,11 @@ def test_chat_templates(texts: dict[str, str], expected: object, tmp_path: Path)
 def test_a_template_for_tools(tmp_path: Path) -> None:
     texts = {"": "plain{{ messages[0].content }}", ".tool_use": "tools {{ tools | tojson }}{{ messages[0].content }}"}
     written = scored(general={f"tokenizer.chat_template{name}": text for name, text in texts.items()})
-    found = Tokenizer(written.read(tmp_path / "v.gguf"))
-    assert found.render_chat([{"role": "user", "content": "X"}]) == "plainX"
+    found = written.read(tmp_path / "v.gguf")
+    messages = [{"role": "user", "content": "X"}]
     tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object"}}}
-    assert found.render_chat([{"role": "user", "content": "X"}], [tool]).startswith("tools [{")
+    assert Tokenizer(found).render_chat(messages) == "plainX"
+    assert found.apply_chat_template(messages, tools=[tool], tokenize=False).startswith("tools [{")
 
 
 @pytest.mark.parametrize(
