@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -77,15 +77,18 @@ def of_json(parts: Mapping[str, Any], pre: str, **keys: Any) -> WrittenTokenizer
     return WrittenTokenizer("gpt2", names, types, pre, merges=merges, keys=keys)
 
 
-def of_scored_json(parts: Mapping[str, Any], *, score: Callable[[int], float], **keys: Any) -> WrittenTokenizer:
-    """A tokenizer of SentencePiece with the vocabulary of a tokenizer.json, which has no scores."""
+def of_scored_json(parts: Mapping[str, Any], **keys: Any) -> WrittenTokenizer:
+    """A tokenizer of SentencePiece with the vocabulary of a tokenizer.json, which has merges in the order of scores."""
     names, types = _tokens(parts)
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(parts["model"]["merges"]):
+        ranks.setdefault(merge.replace(" ", "") if isinstance(merge, str) else "".join(merge), rank)
+    scores = [-float(ranks.get(name, len(ranks))) for name in names]
     for token, name in enumerate(names):
         if len(name) == 6 and name.startswith("<0x"):
             types[token] = TokenType.BYTE
         if types[token] == TokenType.USER_DEFINED:  # as they are in a text
             names[token] = name.replace("\u2581", " ")
-    scores = [score(token) if kind == TokenType.NORMAL else 0.0 for token, kind in enumerate(types)]
     return WrittenTokenizer("llama", names, types, "default", scores=scores, keys=keys)
 
 
@@ -98,8 +101,9 @@ def of_ranks(ranks: Ranks, pre: str, *, before: Iterable[str] = (), after: Itera
     merges = []
     for token in by_rank:
         if len(token) > 1:
-            left, right = merged(ranks, token, below=ranks[token])
-            merges.append(f"{_spelled(left)} {_spelled(right)}")
+            parts = merged(ranks, token, below=ranks[token])
+            if len(parts) == 2:  # otherwise it is only taken whole
+                merges.append(" ".join(map(_spelled, parts)))
     return WrittenTokenizer("gpt2", names, [int(kind) for kind in types], pre, merges=merges)
 
 

@@ -27,7 +27,8 @@ def byte_level(
     used = [token for token, kind in enumerate(types) if kind != TokenType.UNUSED]  # others fill up the embedding
     added = [token for token in used if types[token] in SPECIAL]
     # Tokens added to a finished vocabulary are not part of it. Those that come first were there when it was trained.
-    apart = frozenset(added) if added == used[len(used) - len(added) :] else frozenset()
+    # The library counts on from the vocabulary, so ids that leave out some can only be given to tokens of it.
+    apart = frozenset(added) if added == [*range(len(used) - len(added), len(used))] else frozenset()
     parts: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,

@@ -45,8 +45,7 @@ def sentence_piece(
     if MERGES in metadata:
         pairs = merges(header)
     else:
-        # Gemma's scores are not in the order of its merges; the tokens are.
-        ranks = range(len(tokens), 0, -1) if by_position else _scores(header, tokens)
+        ranks = _positions(vocabulary) if by_position else _scores(header, tokens)
         pairs = list(_merges(header, tokens, ranks))
     unknown = vocabulary.roles.get("unknown")
     backend = Tokenizer(
@@ -128,6 +127,17 @@ def _respelled(header: GgufHeader, vocabulary: GgufVocabulary) -> GgufVocabulary
     if len(frozenset(tokens)) != len(tokens):
         raise header.metadata.refusal(TOKENS, "has a token twice")
     return replace(vocabulary, tokens=tokens)
+
+
+def _positions(vocabulary: GgufVocabulary) -> list[float]:
+    """The ranks of Gemma's tokens, whose scores in files are not in the order of its merges.
+
+    The tokens are in this order, but for those that SentencePiece finds before it merges, such as runs of spaces: these
+    come first, the longest of all.
+    """
+    return [
+        math.inf if kind == TokenType.USER_DEFINED else -float(token) for token, kind in enumerate(vocabulary.types)
+    ]
 
 
 def _scores(header: GgufHeader, tokens: Sequence[str]) -> list[int | float]:

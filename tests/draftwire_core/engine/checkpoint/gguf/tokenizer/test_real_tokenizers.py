@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +89,11 @@ def test_byte_level_tokenizers(name: str, pre: str, tmp_path: Path) -> None:
     compare(after, before, [*TEXTS, *(f"a {content} b{content}" for content in special)])
 
 
-@pytest.mark.parametrize(
-    ("name", "architecture", "prefix", "score"),
-    [
-        ("llama2", "llama", True, lambda token: float(259 - token)),
-        ("gemma3", "gemma3", False, lambda token: float(-token)),
-    ],
-)
-def test_tokenizers_of_sentence_piece(
-    name: str, architecture: str, prefix: bool, score: Callable[[int], float], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("name", "architecture", "prefix"), [("llama2", "llama", True), ("gemma3", "gemma3", False)])
+def test_tokenizers_of_sentence_piece(name: str, architecture: str, prefix: bool, tmp_path: Path) -> None:
     parts = read_json(package(name) / "tokenizer.json")
     before = Tokenizer.from_str(json.dumps(parts))
-    written = of_scored_json(parts, score=score, add_space_prefix=prefix)
+    written = of_scored_json(parts, add_space_prefix=prefix)
     written.architecture = architecture
     after = written.read(tmp_path / "vocabulary.gguf").backend_tokenizer
     compare(after, before, [*TEXTS, "<s>a</s> b", "<start_of_turn>user\nhi<end_of_turn>\n"])
@@ -176,5 +167,7 @@ def test_mistrals_files_of_sentence_piece(file: str, tmp_path: Path) -> None:
     )
     after = written.read(tmp_path / "vocabulary.gguf").backend_tokenizer
     for text in TEXTS:
-        assert after.encode(text, add_special_tokens=False).ids == scored_ids(written, text), text
-        assert after.decode(after.encode(text).ids) == text
+        text = text.replace("[INST]", "")  # a special token of one of them
+        ids = after.encode(text, add_special_tokens=False).ids
+        assert ids == scored_ids(written, text), text
+        assert after.decode(ids) == text.replace("\u2581", " ")
