@@ -1,7 +1,7 @@
 """The spaces that begin a text, which tokenizers of SentencePiece keep and transformers' classes of them do not.
 
 SentencePiece puts a space before every text. The classes of transformers put one only before a text that begins with
-another character, so a text with one space has the ids of one without. They build their tokenizer anew of the tokens
+another character, so a text with one space has the ids of one without. They build their tokenizer again, of the tokens
 and merges in a tokenizer.json, and leave out how it says that spaces are treated.
 """
 

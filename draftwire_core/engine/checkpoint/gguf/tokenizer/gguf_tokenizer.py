@@ -29,7 +29,7 @@ _OTHER_KINDS = {
     "none": "none at all",
     "no_vocab": "none at all",
 }
-"""What the kinds are that llama.cpp has and that are not supported."""
+"""Kinds that llama.cpp has and that are not supported, with words for them."""
 
 
 class _Tokenizer(PreTrainedTokenizerFast):
