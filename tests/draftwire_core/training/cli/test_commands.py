@@ -7,7 +7,7 @@ import pytest
 
 from draftwire import Prediction
 from draftwire._messages.scoring import ScoreReader
-from draftwire._messages.traffic import TrafficReader
+from draftwire._messages.traffic import read_traffic
 from draftwire.v1 import verifier_service_pb2 as pb
 from tests.harness.command import Command
 from tests.harness.forbidden_imports import FORBID
@@ -26,11 +26,10 @@ def test_scores_are_read_and_gone_on_with() -> None:
 
 
 def test_traffic_is_read() -> None:
-    reader = TrafficReader()
-    assert reader.read(pb.FollowTrafficResponse()).requests == []
+    assert read_traffic(pb.FollowTrafficResponse()).requests == []
     request = pb.ServedRequest(prompt_token_ids=[1, 2], token_ids=[3, 4, 5], drafters=["draft"])
     request.speculation.steps = 2
-    found = reader.read(pb.FollowTrafficResponse(requests=[request], dropped=7))
+    found = read_traffic(pb.FollowTrafficResponse(requests=[request], dropped=7))
     assert found.dropped == 7
     [served] = found.requests
     assert (served.prompt_token_ids, served.token_ids, served.drafters) == ([1, 2], [3, 4, 5], ["draft"])
