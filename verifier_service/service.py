@@ -38,13 +38,12 @@ from verifier_service.reading.chat import chat_format_message
 from verifier_service.reading.local_address import read_local_address
 from verifier_service.reading.request import RequestReader
 from verifier_service.reading.text_pool import TextPool
-from verifier_service.served_model import ServedModel
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
 from verifier_service.step_loop import StepLoop
 from verifier_service.target import Target, load_target, set_threads
 from verifier_service.target_features import TargetFeatures
-from verifier_service.verifier import Verifier
+from verifier_service.verifier import ServedModel, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire.v1.verifier_service_pb2 import ChatFormat, EngineStatus, GenerateRequest
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
 from draftwire_core.engine.model.ranks.rank_group import RankLostError
 from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter_pool import DrafterPool
 from draftwire_core.runtime.errors import internal, shutting_down
@@ -31,10 +35,21 @@ from verifier_service.running.request_drafters import RequestDrafters
 from verifier_service.running.running_request import RunningRequest
 from verifier_service.running.scores import Scores
 from verifier_service.running.traffic import Traffic
-from verifier_service.served_model import ServedModel
 from verifier_service.step_loop import StepListener, StepLoop
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The target model as callers see it: the part of GetModelInfo that does not change while a verifier runs."""
+
+    info: ModelInfo
+    tokenizer: Tokenizer
+    chat_format: ChatFormat
+    limits: Limits
+    build: str
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class Verifier(StepListener):

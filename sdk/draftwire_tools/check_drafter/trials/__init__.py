@@ -3,11 +3,10 @@
 from draftwire_tools.check_drafter.trials.closing import CLOSING
 from draftwire_tools.check_drafter.trials.drafting import DRAFTING
 from draftwire_tools.check_drafter.trials.features import FEATURES
-from draftwire_tools.check_drafter.trials.handshake import HANDSHAKE
+from draftwire_tools.check_drafter.trials.handshake import HANDSHAKE, SIGNS_OF_LIFE
 from draftwire_tools.check_drafter.trials.limits import LIMITS
 from draftwire_tools.check_drafter.trials.malformed import MALFORMED
 from draftwire_tools.check_drafter.trials.openings import OPENINGS
-from draftwire_tools.check_drafter.trials.signs_of_life import SIGNS_OF_LIFE
 from draftwire_tools.check_drafter.trials.verdicts import VERDICTS
 
 # What shows that the drafter is done comes early.

@@ -1,4 +1,4 @@
-"""The handshake, and the stream as a whole."""
+"""The handshake, the stream as a whole, signs of life, and what the drafter reports of itself."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from draftwire_tools.check_drafter.trial import Trials
 from draftwire_tools.check_drafter.trials.verdicts import expect, send_verdict
 
 HANDSHAKE = Trials()
+SIGNS_OF_LIFE = Trials()
+_LARGEST_PING = 2**64 - 1
 _LARGEST_HELLO = 64 * 1024
 _UNKNOWN_KIND = bytes((0xC2, 0x3E, 0x02, 0x08, 0x01))
 """Field 1000 of DraftRequest, a message with one number: a kind of a later revision."""
@@ -170,6 +172,29 @@ async def two_streams(drafter: DrafterUnderTest) -> None:
                 mirror = side.mirrors[1]
                 await send_verdict(side, 1, mirror.epoch, len(mirror.tokens) + 3, mirror.tokens[:1])
                 expect(await side.error(1, mirror.epoch), "OUT_OF_SYNC")
+
+
+@SIGNS_OF_LIFE.of("ping.pong")
+async def pings(drafter: DrafterUnderTest) -> None:
+    """Three pings, one of them with the largest number."""
+    if "ping" not in drafter.hello.capabilities:
+        raise Skip("it has not the capability ping")
+    async with drafter.verifier() as side:
+        for number in (5, _LARGEST_PING, 0):
+            await side.ping(number)
+        await side.until(lambda: {5, _LARGEST_PING, 0} <= set(side.pongs), "pongs of 5, 2^64 - 1 and 0")
+        await side.settle()
+    drafter.pings = True  # other trials know by a pong that the drafter has read what came before
+
+
+@SIGNS_OF_LIFE.of("info.same")
+async def model_info(drafter: DrafterUnderTest) -> None:
+    """GetModelInfo, which a drafter need not serve."""
+    info = await drafter.model_info()
+    for field in ("tokenizer_sha256", "vocab_size", "model_id"):
+        said, greeted = getattr(info.model, field), getattr(drafter.hello.model, field)
+        if said != greeted:
+            raise Breach(f"model.{field} is {said!r} there, {greeted!r} in its hello")
 
 
 def _next(tokens: list[int]) -> list[int]:
