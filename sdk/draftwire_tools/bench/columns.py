@@ -43,6 +43,11 @@ def _spread(spread: Spread, runs: int) -> str:
     return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
 
 
+def _drafted(cell: Callable[[Row], str]) -> Callable[[Row], str]:
+    """Leaves a cell of plain decoding empty."""
+    return lambda row: _NONE if row.figures.method.is_plain else cell(row)
+
+
 def _milliseconds(times: Percentiles | None) -> str:
     return _NONE if times is None else " / ".join(f"{1000 * time:.1f}" for time in (times.p50, times.p95, times.p99))
 
@@ -55,44 +60,38 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3g} MB"
 
 
+@_drafted
 def _memory(row: Row) -> str:
     method = row.figures.method
-    if method.is_plain:
-        return _NONE
     told = [f"weights {_megabytes(method.weights_bytes)}"] if method.weights_bytes else []
     told += [f"process {_megabytes(row.process_bytes)}"] if row.process_bytes is not None else []
     return ", ".join(told) or "not reported"
 
 
+@_drafted
 def _training(row: Row) -> str:
     method = row.figures.method
-    if method.is_plain:
-        return _NONE
     each = [_UNKNOWN if needs is None else needs.training for needs in method.needs]
     needed = [training for training in dict.fromkeys(each) if training != "no"]
     return ", ".join(needed) or "no"
 
 
+@_drafted
 def _draft_model(row: Row) -> str:
     method = row.figures.method
-    if method.is_plain:
-        return _NONE
     if any(needs is not None and needs.draft_model for needs in method.needs):
         return "yes"
     return _UNKNOWN if None in method.needs else "no"
 
 
+@_drafted
 def _lossless(row: Row) -> str:
-    method = row.figures.method
-    if method.is_plain:
-        return _NONE
-    return "yes" if method.exact else "in distribution" if row.figures.lossless else "no"
+    return "yes" if row.figures.method.exact else "in distribution" if row.figures.lossless else "no"
 
 
+@_drafted
 def _outputs(row: Row) -> str:
     figures = row.figures
-    if figures.method.is_plain:
-        return _NONE
     if not figures.differing:
         return f"{figures.requests} equal"
     return f"{figures.differing} of {figures.requests} differ, {figures.drift:.0%} of tokens"
