@@ -16,7 +16,7 @@ from draftwire._calls.failover import remaining
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from draftwire_core.edge.edge_request import EdgeRequest
+from draftwire_core.edge.edge_request import EdgeRequest, EncodedStart, encoded
 from draftwire_core.edge.local_drafter import LocalDrafter
 from draftwire_core.edge.transport import wants_drafts
 
@@ -31,9 +31,9 @@ class AsyncEdgeTransport(AsyncTransport):
         self._reading: set[asyncio.Task[None]] = set()
 
     def encoded(self, request: Message | partial[Any]) -> Any:
-        """Returns a request as ``open`` takes it: as a message if it wants drafts."""
+        """Returns a request as ``open`` takes it: as the start of a Verify stream if it wants drafts."""
         if isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter):
-            return request
+            return EncodedStart.of(request, self._drafter)
         return super().encoded(request)
 
     def open(
@@ -45,11 +45,11 @@ class AsyncEdgeTransport(AsyncTransport):
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
-        if not isinstance(request, pb.GenerateRequest):
+        if not isinstance(request, EncodedStart):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,
-            request_serializer=VERIFY.request.SerializeToString,
+            request_serializer=encoded,
             response_deserializer=VERIFY.response.FromString,
         )
         metadata = (*self._channels.metadata(), *metadata)
@@ -77,16 +77,16 @@ class AsyncEdgeCall:
 
     def __init__(
         self,
-        start: Callable[[AsyncIterator[pb.VerifyRequest]], Any],
-        request: pb.GenerateRequest,
+        start: Callable[[AsyncIterator[pb.VerifyRequest | EncodedStart]], Any],
+        first: EncodedStart,
         drafter: LocalDrafter,
     ) -> None:
         """Starts the call; ``run`` must run as a task."""
         self._loop = asyncio.get_running_loop()
-        self._outbox: asyncio.Queue[pb.VerifyRequest | None] = asyncio.Queue()
+        self._outbox: asyncio.Queue[pb.VerifyRequest | EncodedStart | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.GenerateResponse | BaseException | None] = asyncio.Queue()
-        self._drafted = EdgeRequest(request, drafter, self._send)
-        self._outbox.put_nowait(self._drafted.start)
+        self._drafted = EdgeRequest(drafter, self._send)
+        self._outbox.put_nowait(first)
         self._call = start(self._requests())
 
     async def read(self) -> Any:
@@ -128,7 +128,7 @@ class AsyncEdgeCall:
             self._outbox.put_nowait(None)
             self._inbox.put_nowait(end)
 
-    async def _requests(self) -> AsyncIterator[pb.VerifyRequest]:
+    async def _requests(self) -> AsyncIterator[pb.VerifyRequest | EncodedStart]:
         while (message := await self._outbox.get()) is not None:
             yield message
 

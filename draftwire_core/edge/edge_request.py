@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Self
 
 from draftwire.v1 import proposal_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -14,13 +15,26 @@ from draftwire_core.engine.tree.proposal import Proposal
 log = logging.getLogger("draftwire.edge")
 
 
+class EncodedStart(bytes):
+    """The first message of a Verify stream, encoded, which for a large request is not done on an event loop."""
+
+    @classmethod
+    def of(cls, request: pb.GenerateRequest, drafter: LocalDrafter) -> Self:
+        """Returns the message that starts a request."""
+        start = pb.VerifyStart(request=request, tokenizer_sha256=drafter.tokenizer_sha256)
+        return cls(pb.VerifyRequest(start=start).SerializeToString())
+
+
+def encoded(message: pb.VerifyRequest | EncodedStart) -> bytes:
+    """Returns a message of a Verify stream as it is sent."""
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
 class EdgeRequest:
     """Follows the verifier's messages with the local drafter, and passes the request's events on."""
 
-    def __init__(self, request: pb.GenerateRequest, drafter: LocalDrafter, send: Callable[[pb.VerifyRequest], None]):
+    def __init__(self, drafter: LocalDrafter, send: Callable[[pb.VerifyRequest], None]):
         """Prepares the request. ``send`` gets messages for the verifier, in the drafter's thread; it must not raise."""
-        self.start = pb.VerifyRequest(start=pb.VerifyStart(request=request, tokenizer_sha256=drafter.tokenizer_sha256))
-        """The first message of the stream."""
         self._drafter = drafter
         self._send = send
         self._key: int | None = None

@@ -16,7 +16,7 @@ from draftwire._calls.transport import Transport
 from draftwire._messages.methods import VERIFY, Method
 from draftwire._types.verifier import Verifier
 from draftwire.v1 import verifier_service_pb2 as pb
-from draftwire_core.edge.edge_request import EdgeRequest
+from draftwire_core.edge.edge_request import EdgeRequest, EncodedStart, encoded
 from draftwire_core.edge.local_drafter import LocalDrafter
 
 
@@ -29,9 +29,9 @@ class EdgeTransport(Transport):
         self._drafter = drafter
 
     def encoded(self, request: Message | partial[Any]) -> Any:
-        """Returns a request as ``open`` takes it: as a message if it wants drafts."""
+        """Returns a request as ``open`` takes it: as the start of a Verify stream if it wants drafts."""
         if isinstance(request, pb.GenerateRequest) and wants_drafts(request, self._drafter):
-            return request
+            return EncodedStart.of(request, self._drafter)
         return super().encoded(request)
 
     def open(
@@ -43,11 +43,11 @@ class EdgeTransport(Transport):
         metadata: Metadata = (),
     ) -> Any:
         """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
-        if not isinstance(request, pb.GenerateRequest):
+        if not isinstance(request, EncodedStart):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,
-            request_serializer=VERIFY.request.SerializeToString,
+            request_serializer=encoded,
             response_deserializer=VERIFY.response.FromString,
         )
         metadata = (*self._channels.metadata(), *metadata)
@@ -71,13 +71,16 @@ class EdgeCall:
     """
 
     def __init__(
-        self, start: Callable[[Iterator[pb.VerifyRequest]], Any], request: pb.GenerateRequest, drafter: LocalDrafter
+        self,
+        start: Callable[[Iterator[pb.VerifyRequest | EncodedStart]], Any],
+        first: EncodedStart,
+        drafter: LocalDrafter,
     ) -> None:
         """Starts the call."""
-        self._outbox: SimpleQueue[pb.VerifyRequest | None] = SimpleQueue()
+        self._outbox: SimpleQueue[pb.VerifyRequest | EncodedStart | None] = SimpleQueue()
         self._inbox: SimpleQueue[pb.GenerateResponse | Exception | None] = SimpleQueue()
-        self._drafted = EdgeRequest(request, drafter, self._outbox.put)
-        self._outbox.put(self._drafted.start)
+        self._drafted = EdgeRequest(drafter, self._outbox.put)
+        self._outbox.put(first)
         self._call = start(iter(self._outbox.get, None))
         threading.Thread(target=self._read, name="draftwire-edge-call", daemon=True).start()
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc import StatusCode
@@ -18,13 +19,14 @@ from draftwire import (
     Speculation,
     UnavailableError,
 )
+from draftwire._messages import off_loop
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict
-from draftwire.v1.verifier_service_pb2 import GenerateRequest, VerifyOpened, VerifyResponse
+from draftwire.v1.verifier_service_pb2 import VerifyOpened, VerifyResponse
 from draftwire_core.edge.draft_thread import DraftThread
-from draftwire_core.edge.edge_request import EdgeRequest
+from draftwire_core.edge.edge_request import EdgeRequest, EncodedStart
 from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from draftwire_core.engine.planning.step_clock import StepClock
 from draftwire_core.engine.tree.proposal import Proposal as TreeProposal
@@ -223,15 +225,33 @@ def test_a_token_outside_the_models_vocabulary(client: EdgeClient, verifier: Fak
     assert verifier.proposals == []
 
 
+async def test_a_long_request_is_encoded_off_the_event_loop(
+    verifier: FakeVerifier, drafter: LocalDrafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+    of = EncodedStart.of
+
+    def record(*args: Any) -> EncodedStart:
+        threads.add(threading.get_ident())
+        return of(*args)
+
+    monkeypatch.setattr(EncodedStart, "of", record)
+    monkeypatch.setattr(off_loop, "_LARGE", 256)
+    async with AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+        for prompt, here in ((PROMPT, True), ("a" * 20_000, False)):
+            threads.clear()
+            result = await client.generate(prompt, max_tokens=2, seed=5)
+            assert result.token_ids == expected_ids(5, 2, [ord(letter) for letter in prompt])
+            assert (threads == {threading.get_ident()}) == here
+
+
 class Followed:
     """A request that a local drafter follows, told by hand what its verifier says."""
 
     def __init__(self, drafter: LocalDrafter, *, prompt: list[int] = PROMPT_IDS, vocab_size: int = 200, seed: int = 5):
         self.proposals: list[Proposal] = []
         self.length = len(prompt)
-        self._followed = EdgeRequest(
-            GenerateRequest(), drafter, lambda message: self.proposals.append(message.proposal)
-        )
+        self._followed = EdgeRequest(drafter, lambda message: self.proposals.append(message.proposal))
         sampling = SamplingParams(temperature=2.0, seed=seed)
         opened = VerifyOpened(
             token_ids=prompt, sampling=sampling, max_tree_nodes=8, max_length=self.length + 5, vocab_size=vocab_size
