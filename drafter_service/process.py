@@ -10,7 +10,7 @@ from draftwire_core.engine.device.choices import device_here
 from draftwire_core.runtime.process.follower import run_follower
 from draftwire_core.runtime.process.lifecycle import Shutdown, run_service
 from draftwire_core.runtime.process.memory import release_code_pages
-from draftwire_core.runtime.process.packages import without_unneeded_packages
+from draftwire_core.runtime.process.program import without_unneeded_packages
 from draftwire_core.runtime.process.rank_settings import load_rank_settings
 from draftwire_core.runtime.process.startup_error import startup_errors
 from draftwire_core.runtime.process.threads import share_interpreter

@@ -2,8 +2,7 @@
 
 import sys
 
-from draftwire_core.runtime.process.packages import NEEDED
-from draftwire_core.runtime.process.program import run_program
+from draftwire_core.runtime.process.program import NEEDED, run_program
 
 
 def main() -> int:

@@ -1,14 +1,40 @@
-"""The entry point of a service or the gateway, which names missing packages before anything imports them."""
+"""The entry point of a service or the gateway, which names missing packages before anything imports them; the packages
+that a service needs in addition to the SDK's, and those that a model on a CPU never uses."""
 
 from __future__ import annotations
 
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from draftwire._extras import distribution, how_to_install, missing
+
+NEEDED = (
+    "gguf",
+    "grpc_health",
+    "grpc_reflection",
+    "h11",
+    "huggingface_hub",
+    "llguidance",
+    "numpy",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_settings",
+    "safetensors",
+    "structlog",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "uvloop",
+)
+"""Top-level packages of the extra `serve`. This module imports none of them."""
+UNNEEDED = ("scipy", "sklearn", "triton")
+"""scipy: losses of object detection. sklearn: thresholds of transformers' own assisted generation. triton: compilers
+for GPUs. Together they take more than 110 MB."""
 
 NOT_INSTALLED = 1
 """Exit status if packages are missing, as for other causes that an operator can fix."""
@@ -41,3 +67,19 @@ def program_name() -> str:
     if spec is not None and spec.name.endswith(".__main__"):
         return f"python -m {spec.parent}"
     return Path(sys.argv[0]).name
+
+
+@contextmanager
+def without_unneeded_packages(device: str) -> Iterator[None]:
+    """Imports within the context run as if these packages were not installed, for a model on a CPU.
+
+    Packages that are imported already stay. After the context anybody may import them.
+    """
+    hidden = [name for name in UNNEEDED if name not in sys.modules] if device == "cpu" else []
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(hidden))  # what Python takes as: there is no such module
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]

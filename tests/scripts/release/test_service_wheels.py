@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from draftwire_core.runtime.process.packages import NEEDED
+from draftwire_core.runtime.process.program import NEEDED
 from scripts.release.service_wheels import wanted
 from tests.harness.imports_without import problem_without
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwire_core.runtime.process.packages import NEEDED as SERVICES
+from draftwire_core.runtime.process.program import NEEDED as SERVICES
 from gateway_service.__main__ import _NEEDED as GATEWAY
 
 PYPROJECT = Path(__file__).resolve().parents[4] / "pyproject.toml"

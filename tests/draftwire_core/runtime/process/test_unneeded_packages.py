@@ -14,14 +14,14 @@ import drafter_service.process
 import verifier_service.process
 from drafter_service.settings import DrafterSettings
 from draftwire_core.runtime.process.lifecycle import Shutdown
-from draftwire_core.runtime.process.packages import UNNEEDED, without_unneeded_packages
+from draftwire_core.runtime.process.program import UNNEEDED, without_unneeded_packages
 from draftwire_core.runtime.process.settings import ServiceSettings
 from tests.harness.checkout import ROOT
 from verifier_service.settings import VerifierSettings
 
 _PROGRAM = """
 import importlib, sys
-from draftwire_core.runtime.process.packages import UNNEEDED, without_unneeded_packages
+from draftwire_core.runtime.process.program import UNNEEDED, without_unneeded_packages
 if sys.argv[3] == "imported before":
     import scipy
 with without_unneeded_packages(sys.argv[2]):
@@ -40,7 +40,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in NAMES:
         (tmp_path / f"{name}.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("draftwire_core.runtime.process.packages.UNNEEDED", NAMES)
+    monkeypatch.setattr("draftwire_core.runtime.process.program.UNNEEDED", NAMES)
     yield
     for name in NAMES:
         sys.modules.pop(name, None)
