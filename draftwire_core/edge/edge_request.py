@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 from draftwire.v1 import proposal_pb2
@@ -15,8 +16,12 @@ from draftwire_core.engine.tree.proposal import Proposal
 log = logging.getLogger("draftwire.edge")
 
 
-class EncodedStart(bytes):
+@dataclass(frozen=True, slots=True)
+class EncodedStart:
     """The first message of a Verify stream, encoded, which for a large request is not done on an event loop."""
+
+    data: bytes
+    """The encoded message."""
 
     @classmethod
     def of(cls, request: pb.GenerateRequest, drafter: LocalDrafter) -> Self:
@@ -27,7 +32,7 @@ class EncodedStart(bytes):
 
 def encoded(message: pb.VerifyRequest | EncodedStart) -> bytes:
     """Returns a message of a Verify stream as it is sent."""
-    return message if isinstance(message, bytes) else message.SerializeToString()
+    return message.data if isinstance(message, EncodedStart) else message.SerializeToString()
 
 
 class EdgeRequest:
