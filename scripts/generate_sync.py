@@ -30,6 +30,9 @@ PHRASES = {
         "The asyncio client.": "The synchronous client.",
         "To be used on one event loop.": "Safe to use from several threads.",
         "        The call itself needs no ``await``, but a running event loop.\n": "",
+        """ are raised while iterating,
+                and so is this one for a large request: of 16384 token ids, a million characters or 256 messages.
+""": " are raised while iterating.\n",
         "off_loop import is_large, kept, off_loop": "off_loop import kept",
         "        make = partial(Batch.of, prompts, seed, options, keeps_errors=return_exceptions)\n": "",
         "await off_loop(make, large=is_large(prompts, options))": (

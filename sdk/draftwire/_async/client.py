@@ -136,8 +136,8 @@ class AsyncClient:
             options: see ``GenerateOptions``.
 
         Raises:
-            InvalidFieldError: a value of a request that is not large cannot be encoded. All other errors of
-                ``generate`` are raised while iterating.
+            InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating,
+                and so is this one for a large request: of 16384 token ids, a million characters or 256 messages.
         """
         return self._generations.stream(Request.of(prompt, **options))
 

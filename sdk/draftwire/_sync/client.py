@@ -137,8 +137,7 @@ class Client:
             options: see ``GenerateOptions``.
 
         Raises:
-            InvalidFieldError: a value of a request that is not large cannot be encoded. All other errors of
-                ``generate`` are raised while iterating.
+            InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
         """
         return self._generations.stream(Request.of(prompt, **options))
 
