@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from drafter_service.models.spelling_cache import SpellingCache, cache_directory
 from drafter_service.settings import LEAST_SLOTS, DrafterSettings
 from draftwire.v1 import model_info_pb2
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
@@ -76,7 +77,9 @@ class Translation:
             raise ModelLoadError(
                 f"{model.name}: the model has {model.vocab_size} tokens, but its tokenizer has {len(vocabulary)}"
             )
-        return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
+        theirs = target.vocabulary()
+        spelled = SpellingCache(cache_directory()).spelled(theirs, vocabulary)
+        return cls(own, target, TokenMap(theirs, vocabulary, spelled))
 
     def present(self, info: model_info_pb2.ModelInfo) -> None:
         """Rewrites a model's description to the target's tokens, in which it communicates with verifiers."""

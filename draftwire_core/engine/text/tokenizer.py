@@ -199,11 +199,39 @@ class Tokenizer:
 
     def vocabulary(self) -> Vocabulary:
         """The tokens as bytes. Raises ModelLoadError if their bytes cannot be determined."""
-        roles = {"eos": self._tokenizer.eos_token_id, "bos": self._tokenizer.bos_token_id}
+        roles = self._turn_roles()
+        if self._tokenizer.eos_token_id is not None:
+            roles["eos"] = self._tokenizer.eos_token_id
+        opened, plain = self.encode("a"), self.encode("a", add_special_tokens=False)
+        opening = opened[: opened.index(plain[0])] if plain and plain[0] in opened else []
         try:
-            return Vocabulary(self._backend, {role: token for role, token in roles.items() if token is not None})
+            return Vocabulary(self._backend, roles, opening=opening, sha256=self.sha256)
         except VocabularyError as error:
             raise ModelLoadError(f"tokenizer of {self._tokenizer.name_or_path}: {error}") from error
+
+    def _turn_roles(self) -> dict[str, int]:
+        """The special tokens that end and begin a turn of a conversation, by role, as far as there are any."""
+        if not self.has_chat_template:
+            return {}
+        question, answer = "Question 1", "Answer 2"
+        asked = {"role": "user", "content": question}, {"role": "assistant", "content": answer}
+        rendering = replace(AS_USUAL, generation_prompt=False)
+        try:
+            rest = self._render(asked, (), rendering).partition(question)[2]
+        except Exception:  # noqa: BLE001 - templates are programs of the checkpoint and may raise anything
+            return {}
+        between, _, after = rest.partition(answer)
+        specials = {
+            token.content: index for index, token in self._tokenizer.added_tokens_decoder.items() if token.special
+        }
+        ends, begins = ([(text.find(name), name) for name in specials if name in text] for text in (after, between))
+        roles: dict[str, int] = {}
+        if ends:
+            roles["turn_end"] = specials[min(ends)[1]]
+        others = [each for each in begins if each[1] != min(ends, default=(0, ""))[1]]
+        if others:
+            roles["turn_start"] = specials[min(others)[1]]
+        return roles
 
     def stream(self, *, special_tokens: bool = False) -> TextStream:
         """A new stream that decodes one sequence. special_tokens: whether special tokens stay in its text."""

@@ -6,12 +6,13 @@ from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.text.vocabulary import Vocabulary
 from tests.harness.models.byte_tokenizers import backend
 
-KINDS = ("target", "draft", "fallback")
+KINDS = ("target", "draft", "fallback", "spaced")
 
 
 @cache
 def vocabulary(kind: str) -> Vocabulary:
-    return Vocabulary(backend(kind), {"eos": 0})
+    made = backend(kind)
+    return Vocabulary(made, {"eos": 0}, opening=made.encode("").ids)
 
 
 @cache

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 TEXT = [
@@ -12,7 +12,7 @@ TEXT = [
     "the other one imports what the first one exports, self(self) and so_on_and_on[12345]\n" * 3,
     "日本語 日本 本日 naïveté ünïcode _private.__init__(self, x=None)\n",
 ]
-END = {"target": "<|end|>", "draft": "</s>", "fallback": "<eos>"}
+END = {"target": "<|end|>", "draft": "</s>", "fallback": "<eos>", "spaced": "<stop>"}
 
 
 def _trained(tokenizer: Tokenizer, size: int, end: str, alphabet: list[str]) -> Tokenizer:
@@ -48,8 +48,27 @@ def _byte_fallback(size: int, end: str) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(parts))
 
 
+def _spaced(size: int, end: str) -> Tokenizer:
+    parts = json.loads(_byte_fallback(size, end).to_str())
+    parts["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [{"type": "Prepend", "prepend": "▁"}, parts["normalizer"]],
+    }
+    parts["decoder"]["decoders"].append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    tokenizer = Tokenizer.from_str(json.dumps(parts))
+    tokenizer.add_special_tokens(["<start>"])
+    start = tokenizer.token_to_id("<start>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<start> $A", pair="<start> $A $B", special_tokens=[("<start>", start)]
+    )
+    return tokenizer
+
+
 def backend(kind: str) -> Tokenizer:
-    """Returns a tokenizer: `target`, `draft` (the target's family, other tokens) or `fallback` (another family)."""
+    """Returns a tokenizer: `target`, `draft` (the target's family, other tokens), `fallback` (another family), or
+    `spaced` (one of that family that puts a space before a text, as SentencePiece does, and a special token)."""
+    if kind == "spaced":
+        return _spaced(160, END[kind])
     if kind == "fallback":
         return _byte_fallback(120, END[kind])
     # The target joins a sign and the word after it, the draft a space and a word; the draft joins runs of other signs.

@@ -7,7 +7,7 @@ KV slots. Text is handled as bytes, since a token of either vocabulary may end w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
 
@@ -19,6 +19,9 @@ earlier tokens stay as they are."""
 def append_text(tokens: list[int], new: Iterable[int], token_map: TokenMap) -> int:
     """Appends the target's tokens `new` to a sequence's draft tokens; returns how many leading ones are unchanged."""
     kept = len(tokens)
+    if not tokens:
+        new = _without_opening(list(new), token_map.target.opening)
+        tokens += token_map.draft.opening
     text = bytearray()
     for token in new:
         if token in token_map.marks:
@@ -28,6 +31,10 @@ def append_text(tokens: list[int], new: Iterable[int], token_map: TokenMap) -> i
         else:
             text += token_map.text(token)
     return min(kept, _append(tokens, bytes(text), token_map))
+
+
+def _without_opening(new: list[int], opening: Sequence[int]) -> list[int]:
+    return new[len(opening) :] if tuple(new[: len(opening)]) == tuple(opening) else new
 
 
 def _append(tokens: list[int], text: bytes, token_map: TokenMap) -> int:

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from draftwire_core.engine.drafters.translation.token_lists import TokenLists
 from draftwire_core.engine.text.vocabulary import Vocabulary
 
 MOST_PIECES = 8
 """Most draft tokens that draft a single target token."""
+_BATCH = 4096
+"""Texts that are encoded at once."""
+
+
+class Spelled(NamedTuple):
+    """The tokens of two vocabularies, each spelled in those of the other; see `TokenMap`."""
+
+    target: TokenLists
+    """By target token, the draft tokens of the same bytes; empty if there are none."""
+    draft: TokenLists
+    """By draft token, the target tokens of the same bytes; empty if there are none."""
+
+    @classmethod
+    def of(cls, target: Vocabulary, draft: Vocabulary) -> Spelled:
+        """Spells all tokens: seconds for large vocabularies."""
+        return cls(_spelled(target, draft), _spelled(draft, target))
 
 
 class TokenMap:
@@ -15,26 +35,31 @@ class TokenMap:
 
     Tokens of the same bytes correspond to each other. Any other token is spelled by several tokens of the other
     vocabulary, as that vocabulary's tokenizer encodes its text. A special token corresponds to the one with the same
-    name or role; if there is none, its name is read as text and it is never drafted.
+    name or else the same role; if there is none, its name is read as text and it is never drafted. Instead of the
+    tokens that the target's tokenizer puts before every text, the draft model reads those of its own.
     """
 
-    def __init__(self, target: Vocabulary, draft: Vocabulary):
+    def __init__(self, target: Vocabulary, draft: Vocabulary, spelled: Spelled | None = None):
+        """spelled: all tokens as spelled before; by default they are spelled now."""
         self.target = target
         self.draft = draft
-        self.marks: dict[int, int] = {}
+        self.marks: dict[int, int] = dict(zip(target.opening, draft.opening, strict=False))
         """The corresponding draft tokens of the target's special tokens."""
-        for ours, theirs in ((target.roles, draft.roles), (target.specials, draft.specials)):
+        for ours, theirs in ((target.specials, draft.specials), (target.roles, draft.roles)):
             for name in ours:
                 if name in theirs:
                     self.marks.setdefault(ours[name], theirs[name])
-        self._names = {index: name.encode() for name, index in target.specials.items()}
-        self.pieces = [each if len(each) <= MOST_PIECES else () for each in _spelled(target, draft)]
+        self._names = {index: name.encode() for name, index in target.specials.items() if index not in target.opening}
+        spelled = spelled if spelled is not None else Spelled.of(target, draft)
+        pieces = spelled.target.kept(spelled.target.counts <= MOST_PIECES)
+        self.pieces = pieces.replaced({token: (mark,) for token, mark in self.marks.items()})
         """By target token, the draft tokens that draft it; empty if it is never drafted."""
-        self.covers = _spelled(draft, target)
-        """By draft token, the target tokens that it stands for; empty if there are none."""
+        covers: dict[int, Sequence[int]] = {}
         for token, mark in self.marks.items():
-            self.pieces[token] = (mark,)
-            self.covers[mark] = self.covers[mark] or (token,)
+            if not spelled.draft.counts[mark]:
+                covers.setdefault(mark, (token,))
+        self.covers = spelled.draft.replaced(covers)
+        """By draft token, the target tokens that it stands for; empty if there are none."""
 
     def text(self, token: int) -> bytes:
         """Returns the text of a target token for the draft model; empty for tokens in `marks` and unknown ids."""
@@ -47,13 +72,26 @@ class TokenMap:
         return (self.marks[token],) if token in self.marks else self.draft.encode(self.text(token))
 
 
-def _spelled(tokens: Vocabulary, other: Vocabulary) -> list[tuple[int, ...]]:
+def _spelled(tokens: Vocabulary, other: Vocabulary) -> TokenLists:
     """Returns each token's spelling in the other vocabulary: the token of the same bytes, or else its text encoded. One
     with bytes that the other vocabulary cannot spell has none."""
-    same = [other.by_spelling.get(spelling) for spelling in tokens.spellings]
-    lacking = [spelling if match is None else b"" for spelling, match in zip(tokens.spellings, same, strict=True)]
-    encoded = other.encode_each(lacking)
-    exact = [
-        tuple(found) if other.spell(found) == spelling else () for spelling, found in zip(lacking, encoded, strict=True)
-    ]
-    return [found if match is None else (match,) for match, found in zip(same, exact, strict=True)]
+    size = len(tokens)
+    same = np.fromiter((other.by_spelling.get(spelling, -1) for spelling in tokens.spellings), np.int32, size)
+    lacking = [index for index in np.flatnonzero(same < 0).tolist() if tokens.spellings[index]]
+    counts = (same >= 0).astype(np.int32)
+    encoded = [np.empty(0, np.int32)]
+    for start in range(0, len(lacking), _BATCH):
+        batch = lacking[start : start + _BATCH]
+        spellings = [tokens.spellings[index] for index in batch]
+        found = TokenLists.of(other.encode_each(spellings))
+        exact = np.fromiter(
+            (other.spell(each) == spelling for each, spelling in zip(found, spellings, strict=True)),
+            np.bool_,
+            len(found),
+        )
+        found = found.kept(exact)
+        counts[batch] = found.counts
+        encoded.append(found.tokens)
+    result = np.repeat(same, counts)
+    result[np.repeat(same < 0, counts)] = np.concatenate(encoded)
+    return TokenLists(result, counts)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 
 _PRIOR_SINGLE, _PRIOR_LONGER = 1.0, 0.5
 """Prior counts of each draft token: as a whole token, and as the beginning of all longer target tokens together."""
 _OPEN_SHARE = 0.03
-"""A draft token is taken to be a whole token if a smaller share of its uses than this begins a longer target token."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The target tokens that begin with a draft token and are longer than it."""
-
-    tokens: Tensor
-    places: Tensor
-    """Index of each token among all target tokens that are spelled with several draft tokens."""
-    seconds: Tensor
-    """The second draft token of each token."""
+"""A spelling is taken to be a whole token if a smaller share of its uses than this begins a longer target token."""
+_UNMERGED = 0.02
+"""Share of its probability that a continuation keeps which would have made the token before it a longer one. Tokenizers
+that split words, digits or lines before they merge leave some tokens apart."""
 
 
 class TokenProjection:
@@ -32,60 +24,62 @@ class TokenProjection:
 
     A draft token that stands for one or more target tokens counts for the first of them. But the target may have longer
     tokens that begin with it: `(` may be a whole token or the beginning of `(self`. The frequency of each case is
-    learned from committed tokens, and the draft model's prediction after that draft token settles it (`refine`). Target
-    tokens that begin with the same two draft tokens share their probability by how often each has been committed.
+    learned from committed tokens, and the draft model's predictions after that draft token, and after those that follow
+    it in longer target tokens, settle it (`refine`).
+
+    The target tokens that are spelled with several draft tokens are kept in the order of their spellings, so that
+    those which begin with the same draft tokens are next to each other.
     """
 
     def __init__(self, token_map: TokenMap, device: torch.device):
         self._map = token_map
         self._device = device
-        draft_size, target_size = len(token_map.draft), len(token_map.target)
-        covered = [(token, covers[0]) for token, covers in enumerate(token_map.covers) if covers]
-        self._covered = torch.tensor([token for token, _ in covered], device=device)
-        self._heads = torch.tensor([head for _, head in covered], device=device)
-        self._longer = [token for token, pieces in enumerate(token_map.pieces) if len(pieces) > 1]
-        self._longer_ids = torch.tensor(self._longer, dtype=torch.int64, device=device)
-        self._begins = torch.tensor(
-            [token_map.pieces[token][0] for token in self._longer], dtype=torch.int64, device=device
-        )
-        groups: dict[int, list[int]] = {}
-        for place, token in enumerate(self._longer):
-            groups.setdefault(token_map.pieces[token][0], []).append(place)
-        self._groups = {
-            piece: _Group(
-                self._longer_ids[places],
-                torch.tensor(places, device=device),
-                torch.tensor([token_map.pieces[self._longer[place]][1] for place in places], device=device),
-            )
-            for piece, places in groups.items()
-        }
-        self._place = {token: place for place, token in enumerate(self._longer)}
-        self._compound: dict[int, list[int]] = {}
-        for token, covers in enumerate(token_map.covers):
-            if len(covers) > 1:
-                self._compound.setdefault(covers[0], []).append(token)
-        self._alone = torch.full((draft_size,), _PRIOR_SINGLE, device=device)
-        sizes = torch.bincount(self._begins, minlength=draft_size)
+        self._draft_size, self._target_size = len(token_map.draft), len(token_map.target)
+        covered = np.flatnonzero(token_map.covers.counts)
+        self._covered = torch.from_numpy(covered).to(device)
+        self._heads = torch.from_numpy(token_map.covers.firsts[covered]).to(device)
+        pieces = token_map.pieces
+        longer = np.flatnonzero(pieces.counts > 1)
+        table = np.full((len(longer), MOST_PIECES + 1), -1, np.int32)
+        for place in range(MOST_PIECES):
+            table[:, place] = pieces.nth(place, longer)
+        order = np.lexsort(table.T[::-1])
+        self._table = table[order]
+        """The spelling of each of these tokens, padded with -1."""
+        self._tokens = torch.from_numpy(longer[order]).to(device)
+        self._begins = torch.from_numpy(self._table[:, 0].astype(np.int64)).to(device)
+        self._starts = np.searchsorted(self._table[:, 0], np.arange(self._draft_size + 1))
+        """Place of the first of them that begins with each draft token, and their number."""
+        self._place = np.full(self._target_size, -1, np.int64)
+        self._place[longer[order]] = np.arange(len(longer))
+        compound = np.flatnonzero(token_map.covers.counts > 1)
+        heads = token_map.covers.firsts[compound]
+        by_head = np.argsort(heads, kind="stable")
+        self._compound = torch.from_numpy(compound[by_head]).to(device)
+        """The draft tokens that stand for several target tokens, ordered by the first of these."""
+        self._compound_starts = np.searchsorted(heads[by_head], np.arange(self._target_size + 1))
+        self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, device=device)
+        sizes = torch.bincount(self._begins, minlength=self._draft_size)
         self._seen = _PRIOR_LONGER / sizes[self._begins]
-        self._target_size = target_size
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Learns from committed target tokens."""
-        pieces = [(token, self._map.pieces[token]) for token in tokens if token < self._target_size]
-        alone = torch.tensor([each[0] for _, each in pieces if len(each) == 1], dtype=torch.int64, device=self._device)
-        longer = torch.tensor(
-            [self._place[token] for token, each in pieces if len(each) > 1], dtype=torch.int64, device=self._device
-        )
+        known = np.array([token for token in tokens if token < self._target_size], np.int64)
+        firsts, places = self._map.pieces.nth(0, known), self._place[known]
+        alone = torch.from_numpy(firsts[(places < 0) & (firsts >= 0)]).to(self._device)
+        longer = torch.from_numpy(places[places >= 0]).to(self._device)
         self._alone.index_add_(0, alone, torch.ones(len(alone), device=self._device))
         self._seen.index_add_(0, longer, torch.ones(len(longer), device=self._device))
 
-    def is_open(self, piece: int) -> bool:
-        """Whether a draft token may well be the beginning of a longer target token."""
-        group = self._groups.get(piece)
-        if group is None:
+    def is_open(self, spelling: Sequence[int]) -> bool:
+        """Whether draft tokens may well be the beginning of a longer target token."""
+        first, last = self._range(spelling)
+        longer = self._longer(first, last, len(spelling))
+        if longer == last:
             return False
-        seen = float(self._seen[group.places].sum())
-        return seen > _OPEN_SHARE * (seen + float(self._alone[piece]))
+        seen = float(self._seen[longer:last].sum())
+        whole = float(self._alone[spelling[0]]) if len(spelling) == 1 else float(self._seen[first:longer].sum())
+        return seen > _OPEN_SHARE * (seen + whole)
 
     def project(self, probabilities: Tensor) -> Tensor:
         """Projects probabilities: [rows, draft vocabulary] -> [rows, target vocabulary]."""
@@ -94,43 +88,80 @@ class TokenProjection:
         result = torch.zeros(len(probabilities), self._target_size, device=self._device)
         alone = probabilities * (self._alone / whole)
         result.index_add_(1, self._heads, alone[:, self._covered])
-        result[:, self._longer_ids] += probabilities[:, self._begins] * (self._seen / whole[self._begins])
+        result[:, self._tokens] += probabilities[:, self._begins] * (self._seen / whole[self._begins])
         return result
 
-    def refine(self, probabilities: Tensor, piece: int, after: Tensor) -> Tensor:
-        """Projects one row, given the draft model's probabilities `after` draft token `piece`: [target vocabulary]."""
+    def refine(self, probabilities: Tensor, spelling: Sequence[int], after: Sequence[Tensor]) -> Tensor:
+        """Projects one row, given the draft model's probabilities after each of the draft tokens `spelling`, which may
+        begin a target token: [target vocabulary].
+
+        after: probabilities after the first of them, after the first two, and so on, [draft vocabulary] each.
+        """
         rest = probabilities.clone()
-        rest[piece] = 0
+        rest[spelling[0]] = 0
         result = self.project(rest.unsqueeze(0))[0]
-        group = self._groups[piece]
-        seconds, seen = group.seconds, self._seen[group.places]
-        alike = torch.zeros_like(self._alone).index_add_(0, seconds, seen)
-        result[group.tokens] += probabilities[piece] * after[seconds] * seen / alike[seconds]
-        covers = self._map.covers[piece]
-        if covers:
-            result[covers[0]] += probabilities[piece] * (1 - after[seconds.unique()].sum()).clamp(min=0)
+        chance = float(probabilities[spelling[0]])
+        first, last = self._range(spelling[:1])
+        covers = self._map.covers[spelling[0]]
+        whole = covers[0] if covers else None
+        for length, then in enumerate(after, start=1):
+            longer = self._longer(first, last, length)
+            if longer > first:
+                whole = int(self._tokens[first])
+            nexts = torch.from_numpy(self._table[longer:last, length].astype(np.int64)).to(self._device)
+            seen = self._seen[longer:last]
+            alike = torch.zeros_like(self._alone).index_add_(0, nexts, seen)
+            shared = chance * then[nexts] * seen / alike[nexts]
+            if whole is not None:
+                result[whole] += chance * (1 - then[nexts.unique()].sum()).clamp(min=0)
+            if length == len(after):
+                result[self._tokens[longer:last]] += shared
+                break
+            chosen = spelling[length]
+            others = nexts != chosen
+            result[self._tokens[longer:last][others]] += shared[others]
+            chance *= float(then[chosen])
+            first, last = self._range(spelling[: length + 1])
         return result
 
-    def without_longer(self, probabilities: Tensor, piece: int) -> Tensor:
-        """Returns one row of probabilities after a draft token that was a whole target token: continuations that would
-        have made it a longer one are excluded."""
-        group = self._groups.get(piece)
-        if group is None:
+    def without_longer(self, probabilities: Tensor, spelling: Sequence[int]) -> Tensor:
+        """Returns one row of probabilities after draft tokens that were a whole target token: of continuations that
+        would have made it a longer one, little is kept."""
+        first, last = self._range(spelling)
+        longer = self._longer(first, last, len(spelling))
+        if longer == last:
             return probabilities
         result = probabilities.clone()
-        result[group.seconds] = 0
+        nexts = torch.from_numpy(np.unique(self._table[longer:last, len(spelling)]).astype(np.int64)).to(self._device)
+        result[nexts] *= _UNMERGED
         return result / result.sum().clamp(min=1e-9)
 
     def compound(self, probabilities: Tensor, token: int) -> tuple[int, float] | None:
         """Returns the likeliest draft token that begins with the target's `token` and is longer, with its probability.
 
-        Returns None if there is none, or if `token`'s own draft token is at least as likely.
+        Returns None if there is none, or if the first of `token`'s own draft tokens is at least as likely.
         """
-        longer = self._compound.get(token)
-        if longer is None:
+        first, last = self._compound_starts[token], self._compound_starts[token + 1]
+        if first == last:
             return None
+        longer = self._compound[first:last]
         best, index = probabilities[longer].max(0)
         pieces = self._map.pieces[token]
-        if len(pieces) == 1 and float(probabilities[pieces[0]]) >= float(best):
+        if pieces and float(probabilities[pieces[0]]) >= float(best):
             return None
-        return longer[int(index)], float(best)
+        return int(longer[int(index)]), float(best)
+
+    def _range(self, spelling: Sequence[int]) -> tuple[int, int]:
+        """Returns the places of the tokens whose spelling is or begins with `spelling`: the first, and after the last.
+
+        A single draft token is not among them, since a token is spelled with several.
+        """
+        first, last = int(self._starts[spelling[0]]), int(self._starts[spelling[0] + 1])
+        for place, piece in enumerate(spelling[1:], start=1):
+            column = self._table[first:last, place]
+            first, last = (first + int(np.searchsorted(column, piece, side)) for side in ("left", "right"))
+        return first, last
+
+    def _longer(self, first: int, last: int, length: int) -> int:
+        """Returns the place of the first token of a range whose spelling is longer than `length`."""
+        return first + int(np.searchsorted(self._table[first:last, length], -1, "right"))

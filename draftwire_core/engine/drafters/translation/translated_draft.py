@@ -106,6 +106,15 @@ class TranslatedDraft(SlotDraft):
         """Returns the spelling of a node; None for the root, which ends with the committed draft tokens."""
         return self._spellings.get(node)
 
+    def chain(self, node: Node) -> list[Node]:
+        """Returns the nodes that a node's draft tokens spell, in order; the node itself is the last."""
+        spelling = self._spellings.get(node)
+        base = None if spelling is None else spelling.base
+        chain = [node]
+        while (parent := chain[-1].parent) is not None and self._spellings.get(parent) is not base:
+            chain.append(parent)
+        return chain[::-1]
+
     def context(self, spelling: Spelling | None) -> np.ndarray:
         """Returns the KV slots of all draft tokens up to the end of a spelling, int64; None is the root's."""
         if spelling is None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,8 @@ from draftwire_core.engine.tree.token_tree import Node, NodeState
 
 _TREE_ROOM = 48
 """Number of KV slots reserved for a sequence's tree at admission."""
+_LIKELY = 0.5
+"""Probability from which a draft token is taken to be the next one, to see what the target's tokens before it are."""
 _SPARE = 2 * MOST_PIECES
 """Number of KV slots in addition to two per node, so that a single sequence can always proceed."""
 
@@ -34,15 +37,19 @@ _SPARE = 2 * MOST_PIECES
 class _Question:
     """The question whether a candidate after a node is a whole target token or the beginning of a longer one.
 
-    The node gets its children once the draft model's prediction after the candidate is known.
+    The node gets its children once the draft model's prediction after the candidate is known. If this in turn begins
+    a longer target token, another question follows.
     """
 
     draft: TranslatedDraft
     node: Node
     probabilities: Tensor
     """The draft model's probabilities after the node: [draft vocabulary]."""
-    piece: int
-    """The candidate, a draft token."""
+    spelling: Sequence[int]
+    """The candidate, one or more draft tokens."""
+    known: Sequence[Tensor] = ()
+    """The draft model's probabilities after the first of these draft tokens, after the first two, and so on, without
+    those after all: [draft vocabulary] each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,10 @@ class _Expanded:
     node: Node
     probabilities: Tensor
     """The draft model's probabilities after the node: [draft vocabulary]."""
-    settled: bool
-    """Whether the node's question has been answered."""
+    spelling: Sequence[int] = ()
+    """The draft tokens after which the draft model has been asked."""
+    known: Sequence[Tensor] = ()
+    """Its answers after the first of them, after the first two, and so on."""
 
 
 class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
@@ -124,11 +133,11 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         catching_up = any(draft.pending > 1 for draft in running.values())
         self.clock.enter("layout")
         asked = self._asked(growing, most)
-        borrowed = self.model.pool.take(len(asked))
-        for (key, question), slot in zip(asked, borrowed, strict=True):
-            self._ask(builder, question, int(slot))
+        borrowed = self.model.pool.take(sum(len(question.spelling) for _, question in asked))
+        for key, question in asked:
+            self._ask(builder, question, borrowed[len(builder) :])
             self._questions[key].remove(question)
-            growth.rows[question.draft.spec.verifier] += 1
+            growth.rows[question.draft.spec.verifier] += len(question.spelling)
         for key, draft, count in self._reading(
             lambda draft: draft.pending, max(0, most_pending - len(builder)), growth
         ):
@@ -167,14 +176,16 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
     ) -> list[tuple[Hashable, _Question]]:
         """Returns the questions that a step answers."""
         asked = [(key, question) for key, _ in growing for question in self._open_questions(key)]
-        shares = self._shares.questions(((question.draft.spec.verifier, 1) for _, question in asked), most)
+        rows = ((question.draft.spec.verifier, len(question.spelling)) for _, question in asked)
+        shares = self._shares.questions(rows, most)
         chosen: list[tuple[Hashable, _Question]] = []
         for key, question in asked:
             verifier = question.draft.spec.verifier
-            if shares[verifier]:
-                shares[verifier] -= 1
+            if shares[verifier] >= len(question.spelling):
+                shares[verifier] -= len(question.spelling)
                 chosen.append((key, question))
-        return chosen
+        # A verifier's share may be too small for any question, but never all that is free.
+        return chosen or [each for each in asked[:1] if len(each[1].spelling) <= most]
 
     def _open_questions(self, key: Hashable) -> list[_Question]:
         """Returns the questions about nodes that can still get children; drops the others."""
@@ -185,13 +196,17 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._questions.pop(key, None)
         return questions
 
-    def _ask(self, builder: BatchBuilder, question: _Question, slot: int) -> None:
-        """Adds the row that answers a question. Nothing follows it, so its KV slot is free after the step."""
+    def _ask(self, builder: BatchBuilder, question: _Question, slots: np.ndarray) -> None:
+        """Adds the rows that answer a question. Nothing follows them, so their KV slots are free after the step."""
         draft = question.draft
         spelling = draft.spelling(question.node)
         position = len(draft.tokens) if spelling is None else spelling.end
-        row = builder.add_row(question.piece, position, slot, wants_logits=True)
-        builder.add_lane(draft.context(spelling), [row])
+        last = len(question.spelling) - 1
+        rows = [
+            builder.add_row(piece, position + offset, int(slots[offset]), wants_logits=offset == last)
+            for offset, piece in enumerate(question.spelling)
+        ]
+        builder.add_lane(draft.context(spelling), rows)
 
     def _expand(self, builder: BatchBuilder, draft: TranslatedDraft, node: Node, room: int) -> bool:
         """Adds the rows of a node whose ancestors have been through the model. Returns False if `room` is too small."""
@@ -223,12 +238,15 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         nodes: list[_Expanded] = []
         projected: list[Tensor] = []
         for (key, question), answer in zip(asked, rows, strict=False):
-            nodes.append(_Expanded(key, question.draft, question.node, question.probabilities, settled=True))
-            projected.append(self._projection.refine(question.probabilities, question.piece, answer))
+            known = (*question.known, answer)
+            spelling = question.spelling
+            nodes.append(_Expanded(key, question.draft, question.node, question.probabilities, spelling, known))
+            projected.append(self._projection.refine(question.probabilities, spelling, known))
         fresh = [
-            _Expanded(key, draft, node, self._after(draft, node, row), settled=False)
+            _Expanded(key, draft, node, self._after(draft, node, row))
             for (key, draft, node), row in zip(expanded, rows[len(asked) :], strict=True)
-            if not node.children  # a node recomputed after its slots were given up has them already
+            # A node recomputed after its slots were given up has children already.
+            if not node.children and not self._redraw(draft, node, row)
         ]
         if fresh:
             nodes += fresh
@@ -247,8 +265,10 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         self.clock.enter("walk")
         for each, tokens, log_probs in zip(nodes, found.token_ids.tolist(), found.log_probs.tolist(), strict=True):
             pieces = self._map.pieces[tokens[0]] if tokens[0] >= 0 else ()
-            if not each.settled and pieces and self._projection.is_open(pieces[0]):
-                question = _Question(each.draft, each.node, each.probabilities, pieces[0])
+            begun = pieces[: len(each.spelling) + 1]
+            goes_on = len(begun) > len(each.spelling) and begun[:-1] == tuple(each.spelling)
+            if goes_on and self._projection.is_open(begun):
+                question = _Question(each.draft, each.node, each.probabilities, begun, each.known)
                 self._questions.setdefault(each.key, []).append(question)
                 continue
             self._add(each, tokens, log_probs)
@@ -257,10 +277,10 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         """Returns the draft model's probabilities after a node, given that the node's token has ended."""
         pieces = self._map.pieces[node.token] if node.token < len(self._map.pieces) else ()
         spelling = draft.spelling(node)
-        last = draft.tokens[-1] if spelling is None else spelling.pieces[-1]
-        if len(pieces) != 1 or pieces[0] != last:
+        read = draft.tokens[-len(pieces) :] if spelling is None else spelling.pieces
+        if not pieces or tuple(read) != pieces:
             return probabilities
-        return self._projection.without_longer(probabilities, last)
+        return self._projection.without_longer(probabilities, pieces)
 
     def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
         """Adds a node's children, and the nodes after them that belong to the same draft token."""
@@ -301,6 +321,44 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             log_prob = 0.0
         if len(nodes) < len(covers):
             nodes[-1].slot = PASSED  # nothing can follow it, or the rest does not fit
+
+    def _redraw(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> bool:
+        """Adds other nodes in place of a node and those before it that belong to the same draft tokens, if together
+        with the likeliest draft token after it the target reads their text in other tokens. Returns whether it does.
+
+        For example a line break and three spaces, if the next word begins with a space, or else a line break and four.
+        probabilities: the draft model's after the node, [draft vocabulary].
+        """
+        spelling, chain = draft.spelling(node), draft.chain(node)
+        chance, index = probabilities.max(0)
+        piece = int(index)
+        then = self._map.draft.spellings[piece]
+        if spelling is None or not then or float(chance) < _LIKELY or len(spelling.pieces) >= MOST_PIECES:
+            return False
+        text = self._map.draft.spell(spelling.pieces)
+        if not text or self._map.target.spell(each.token for each in chain) != text:
+            return False  # a special token, or part of the text has been committed
+        tokens = self._map.target.encode(text + then)
+        same = 0
+        while same < min(len(chain), len(tokens)) and tokens[same] == chain[same].token:
+            same += 1
+        anchor = chain[0].parent
+        assert anchor is not None, "the root has no spelling"
+        parent = chain[same - 1] if same else anchor
+        if same == len(chain) or tokens[same] in parent.children:
+            return False
+        bounds = draft.bounds
+        text = b"".join(self._map.target.spellings[token] for token in tokens[:same])
+        for place, token in enumerate(tokens[same:], start=same + 1):
+            if bounds.tree.size >= bounds.max_nodes or parent.position >= bounds.max_position:
+                break
+            text += self._map.target.spellings[token]
+            parent, _ = bounds.tree.add(parent, token, math.log(float(chance)), SOURCE)
+            whole = place == len(tokens)
+            draft.spell(parent, anchor, (*spelling.pieces, piece) if whole else self._map.draft.encode(text))
+            if not whole:
+                parent.slot = PASSED
+        return True
 
 
 def _is_open(question: _Question) -> bool:

@@ -52,7 +52,21 @@ def test_a_text_that_came_bit_by_bit_is_tokenized_as_a_whole(target: str, draft:
         tokens: list[int] = []
         for token in translation.target.encode(text.encode()):
             append_text(tokens, [token], translation)
-        assert tokens == translation.draft.encode(text.encode())
+        assert tokens == [*translation.draft.opening, *translation.draft.encode(text.encode())]
+
+
+def test_each_tokenizer_has_its_own_beginning_of_a_text() -> None:
+    """What one tokenizer puts before every text is nothing that another model should read."""
+    for target, draft in (("target", "spaced"), ("spaced", "target"), ("spaced", "spaced")):
+        translation = token_map(target, draft)
+        tokens: list[int] = []
+        append_text(tokens, [*translation.target.opening, *translation.target.encode(b"self")], translation)
+        assert tokens == [*translation.draft.opening, *translation.draft.encode(b"self")]
+        append_text(tokens, [*translation.target.opening, *translation.target.encode(b" other")], translation)
+        middle = translation.draft.opening if target == draft else ()
+        if middle:
+            assert tokens[-1 - len(translation.draft.encode(b" other")) :][:1] == list(middle)
+        assert translation.draft.spell(tokens) == b"self other"
 
 
 def test_only_the_tail_is_tokenized_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.harness.models.byte_tokenizers import TEXT
 CREDIT = 12
 LARGEST = 160
 """Committed length at which every sequence ends."""
-DRAFTS = ("draft", "fallback")
+DRAFTS = ("draft", "fallback", "spaced")
 
 
 @cache
@@ -166,7 +166,7 @@ def test_the_last_proposal_before_a_verdict_says_so(kind: str) -> None:
     assert count_last_proposals(Pair(kind, 4000), 20) > 5
 
 
-@pytest.mark.parametrize("kind", DRAFTS)
+@pytest.mark.parametrize("kind", ["draft", "fallback"])  # the third has longer tokens, and needs less
 def test_with_too_little_memory_each_is_drafted_for_in_its_turn(kind: str) -> None:
     rng = random.Random(5)
     pair = Pair(kind, 220)
@@ -195,9 +195,9 @@ def test_what_is_kept_is_as_if_it_had_been_computed_anew(kind: str) -> None:
         pair.commit(1, rng)
         mirror = pair.mirrors[1]
         draft = pair.drafter._queue.find(1)
-        if mirror.tree.size or draft.tokens != pair.drafter._map.draft.encode(
-            vocabulary("target").spell(mirror.tokens)
-        ):
+        known = pair.drafter._map.draft
+        text = vocabulary("target").spell(mirror.tokens)
+        if mirror.tree.size or draft.tokens != [*known.opening, *known.encode(text)]:
             continue
         pair.grow_until_idle()
         anew = TranslatingDrafter(pair.drafter.model, pair.drafter._map)

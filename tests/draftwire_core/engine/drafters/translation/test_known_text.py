@@ -1,0 +1,57 @@
+"""What is drafted for a target by a model that knows its text by heart, in tokens of another vocabulary."""
+
+import pytest
+import torch
+
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
+from draftwire_core.engine.engine.sequence import SequenceSpec
+from draftwire_core.engine.engine.verification_engine import generate_all
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.attached_engine import Attached
+from tests.harness.engine.engines import packed
+from tests.harness.engine.known_text import KnownTextDrafting
+from tests.harness.engine.special_models import quick_model
+from tests.harness.engine.translation import KINDS, token_map, vocabulary
+from tests.harness.models.byte_tokenizers import TEXT
+
+PAIRS = [(target, draft) for target in KINDS for draft in KINDS if target != draft]
+LEAST = 0.8
+"""Share of the tokens that are drafted rightly. The vocabularies are small: many a token ends within a word."""
+
+
+@pytest.mark.parametrize(("target", "draft"), PAIRS)
+def test_most_of_a_known_text_is_drafted(target: str, draft: str) -> None:
+    translation = token_map(target, draft)
+    text = TEXT[1].encode() + b"    if self:\n        return other\n\n" + TEXT[0].encode()
+    tokens = [*translation.target.opening, *translation.target.encode(text)]
+    assert KnownTextDrafting(translation, tokens).share >= LEAST
+
+
+def test_special_tokens_of_the_same_role_are_drafted() -> None:
+    translation = token_map("target", "spaced")
+    word = translation.target.encode(b" other one")
+    tokens = [*word, 0, *word, 0, *word, 0]
+    known = KnownTextDrafting(translation, tokens, prompt=2)
+    assert not known.wrong
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("draft", ["draft", "spaced"])
+def test_no_token_changes(draft: str, temperature: float) -> None:
+    target = quick_model(vocab_size=len(vocabulary("target")))
+    texts = [vocabulary("target").encode(text.encode())[:12] for text in TEXT]
+    specs = [
+        SequenceSpec(index, text, len(text) + 16, SamplingParams(temperature=temperature, seed=index))
+        for index, text in enumerate(texts)
+    ]
+    torch.manual_seed(1)
+    outputs = []
+    for drafts in (False, True):
+        engine = Attached(packed(target), StepCost([1], [1.0]), EngineLimits(max_tree_nodes=6))
+        if drafts:
+            model = packed(quick_model(vocab_size=len(vocabulary(draft))))
+            engine.add_drafter("translating", TranslatingDrafter(model, token_map("target", draft)))
+        outputs.append(generate_all(engine, specs))
+    assert outputs[0] == outputs[1]
