@@ -34,7 +34,7 @@ async def verifier(services: Services, target: Path) -> AsyncIterator[InProcessV
         yield made
 
 
-@pytest.fixture(scope="module", params=["draft", "fallback", "spaced"])
+@pytest.fixture(scope="module", params=["draft", "fallback"])
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A draft model with another tokenizer."""
     return write_byte_checkpoint(tmp_path_factory.mktemp("draft"), request.param)

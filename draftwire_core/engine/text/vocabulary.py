@@ -69,7 +69,7 @@ class Vocabulary:
 
     def spell(self, tokens: Iterable[int]) -> bytes:
         """The bytes that the tokens spell."""
-        return b"".join(self.spellings[token] for token in tokens)
+        return b"".join(map(self.spellings.__getitem__, tokens))
 
     def encode(self, text: bytes) -> list[int]:
         """Tokens that spell `text`: as the tokenizer encodes valid UTF-8, byte by byte where it is invalid.

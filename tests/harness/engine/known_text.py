@@ -97,7 +97,8 @@ class KnownTextDrafting:
             rest = list(tokens[len(known) :])
             walked = tree.walk(rest)
             last = walked[-1] if walked else tree.root
-            if len(walked) < len(rest) and (last.children or tree.size < nodes):
+            # The last token of all is never drafted, since it comes with the verdict on those before it.
+            if len(walked) < len(rest) - 1 and (last.children or tree.size < nodes):
                 self.missed += 1
                 self.wrong.append((len(known) + len(walked), [child.token for child in last.children.values()]))
             verdict = rest[: len(walked) + 1]
