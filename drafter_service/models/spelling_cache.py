@@ -58,7 +58,7 @@ class SpellingCache:
         started = time.perf_counter()
         spelled = Spelled.of(target, draft)
         if file is not None:
-            log.info("token map built", seconds=round(time.perf_counter() - started, 3), file=str(file))
+            log.info("token map computed", seconds=round(time.perf_counter() - started, 3), file=str(file))
             _write(file, spelled)
         return spelled
 

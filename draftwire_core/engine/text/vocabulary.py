@@ -103,8 +103,8 @@ class Vocabulary:
             word = text.decode().removeprefix(" ")
         except UnicodeDecodeError:
             return None
-        # Some tokenizers split words before capital letters.
-        if not word.isalpha() or word[1:] != word[1:].lower():
+        # Some tokenizers split words between small and capital letters.
+        if not word.isalpha() or not (word.isupper() or word[1:] == word[1:].lower()):
             return None
         return text.decode("latin-1").translate(_NAMES) if self._is_byte_level else text.decode().replace(" ", "\u2581")
 

@@ -13,6 +13,7 @@ from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.proposal import ProposalReader
 from draftwire_core.engine.tree.token_tree import TokenTree
@@ -43,12 +44,10 @@ class KnownText:
             offset += len(self._symbol(token))
         self._read: dict[int, int | None] = {}
         """By slot, how much of the text has been read with it; None for another text."""
-        self.rows = 0
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Returns the logits of the wanted rows: [wanted, vocabulary]."""
         tokens, _, slots = batch.host.tolist()
-        self.rows += len(tokens)
         for lane in batch.lanes:
             at = self._read[int(lane.context[-1])] if len(lane.context) else 0
             for row in lane.rows:
@@ -77,10 +76,18 @@ class KnownTextDrafting:
     """Counts what a drafter of a model that knows the target's text by heart drafts rightly when the text is
     verified greedily."""
 
-    def __init__(self, token_map: TokenMap, tokens: Sequence[int], *, nodes: int = 8, prompt: int = 8):
-        """tokens: the target's tokens of the text, of which the first `prompt` are given."""
-        model = KnownText(token_map, tokens)
-        drafter = TranslatingDrafter(model, token_map)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        token_map: TokenMap,
+        tokens: Sequence[int],
+        *,
+        nodes: int = 8,
+        prompt: int = 8,
+        model: PackedModel | None = None,
+    ):
+        """tokens: the target's tokens of the text, of which the first `prompt` are given. model: another draft model
+        than one that knows the text."""
+        drafter = TranslatingDrafter(model or KnownText(token_map, tokens), token_map)  # type: ignore[arg-type]
         size = len(token_map.target)
         known = list(tokens[:prompt])
         tree = TokenTree(len(known), known[-1])
@@ -108,6 +115,5 @@ class KnownTextDrafting:
             known += verdict
             drafter.commit(0, len(known), verdict)
         drafter.close(0)
-        self.rows = model.rows
         self.share = self.accepted / max(1, self.accepted + self.missed)
         """Share of the tokens right, of those for which there was room in the tree."""
