@@ -2,11 +2,12 @@
 
     python -m benchmarks.faults.fuzz_gguf [--files 10000] [--seed 1] [--json]
 
-Small valid files, one for each kind of tokenizer, are corrupted at random: bits, numbers, lengths, types and offsets of
-the header, parts that are missing, doubled or exchanged, and files cut short. Each is opened in this process, and if
-that succeeds, its configuration, its tokenizer and the values of all its tensors are read. The exit status is 1 if
-anything but ModelLoadError is raised, if an error does not name the file, if a file takes longer than its bound, or if
-the memory grows beyond its bound. A crash ends the process, and leaves behind the file that did it.
+Small valid files, one for each kind of tokenizer, and a hybrid with experts, are corrupted at random: bits, numbers,
+lengths, types and offsets of the header, parts that are missing, doubled or exchanged, and files cut short. Each is
+opened in this process, and if that succeeds, its configuration, its tokenizer and the values of all its tensors are
+read. The exit status is 1 if anything but ModelLoadError is raised, if an error does not name the file, if a file takes
+longer than its bound, or if the memory grows beyond its bound. A crash ends the process, and leaves behind the file
+that did it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import gguf
@@ -36,6 +39,8 @@ SECONDS = 10.0
 MOST_GROWTH = 256 << 20
 """Most bytes by which the peak of the memory may grow."""
 _VALUES, _HEADS, _TOKENS, _MOST_FAULTS = 64, 4, 16, 20
+
+_Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass
@@ -76,7 +81,7 @@ def write_valid(path: Path, tokenizer: str) -> int:
     writer.add_add_bos_token(True)
     writer.add_chat_template("{% for message in messages %}{{ message['content'] }}{% endfor %}")
     rng = np.random.default_rng(0)
-    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (_TOKENS, _VALUES), "output_norm.weight": (_VALUES,)}
+    shapes: _Shapes = {"token_embd.weight": (_TOKENS, _VALUES), "output_norm.weight": (_VALUES,)}
     shapes |= {f"blk.0.attn_{part}.weight": (_VALUES, _VALUES) for part in ("q", "k", "v", "output")}
     shapes |= {f"blk.0.ffn_{part}.weight": (2 * _VALUES, _VALUES) for part in ("gate", "up")}
     shapes |= {"blk.0.ffn_down.weight": (_VALUES, 2 * _VALUES)}
@@ -91,6 +96,48 @@ def write_valid(path: Path, tokenizer: str) -> int:
     writer.close()
     reader = gguf.GGUFReader(path)
     return int(reader.data_offset)
+
+
+def write_hybrid(path: Path) -> int:
+    """Writes a small valid file of a hybrid with experts, Qwen 3.5's; returns the bytes of its
+    header."""
+    name = "qwen35moe"
+    writer = gguf.GGUFWriter(path, name)
+    numbers = {"block_count": 2, "context_length": 128, "embedding_length": _VALUES, "full_attention_interval": 2}
+    numbers |= {"attention.head_count": _HEADS, "attention.head_count_kv": _HEADS, "attention.key_length": 16}
+    numbers |= {"attention.value_length": 16, "rope.dimension_count": 4, "expert_count": 4, "expert_used_count": 2}
+    numbers |= {"expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32, "ssm.conv_kernel": 4}
+    numbers |= {"ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": _VALUES}
+    for key, number in numbers.items():
+        writer.add_uint32(f"{name}.{key}", number)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_sections([1, 1, 0, 0])
+    _add_whole(writer)
+    experts: _Shapes = {f"ffn_{part}_exps.weight": (4, 32, _VALUES) for part in ("gate", "up")}
+    experts |= {f"ffn_{part}_shexp.weight": (32, _VALUES) for part in ("gate", "up")}
+    experts |= {"ffn_down_exps.weight": (4, _VALUES, 32), "ffn_down_shexp.weight": (_VALUES, 32)}
+    experts |= {"ffn_gate_inp.weight": (4, _VALUES), "ffn_gate_inp_shexp.weight": (1, _VALUES)}
+    experts |= {f"{part}_norm.weight": (_VALUES,) for part in ("attn", "post_attention")}
+    state: _Shapes = {
+        "attn_qkv.weight": (128, _VALUES),
+        "attn_gate.weight": (_VALUES, _VALUES),
+        "ssm_conv1d.weight": (128, 4),
+    }
+    state |= {"ssm_a": (4,), "ssm_dt.bias": (4,), "ssm_norm.weight": (16,), "ssm_out.weight": (_VALUES, _VALUES)}
+    state |= {f"ssm_{part}.weight": (4, _VALUES) for part in ("alpha", "beta")}
+    attention: _Shapes = {f"attn_{part}.weight": (_VALUES, _VALUES) for part in ("k", "v", "output")}
+    attention |= {"attn_q.weight": (2 * _VALUES, _VALUES)} | {f"attn_{part}_norm.weight": (16,) for part in ("q", "k")}
+    shapes: _Shapes = {"token_embd.weight": (_TOKENS, _VALUES), "output_norm.weight": (_VALUES,)}
+    shapes |= {f"blk.0.{part}": shape for part, shape in (experts | state).items()}
+    shapes |= {f"blk.1.{part}": shape for part, shape in (experts | attention).items()}
+    rng = np.random.default_rng(0)
+    for tensor, shape in shapes.items():
+        writer.add_tensor(tensor, -rng.random(shape, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return int(gguf.GGUFReader(path).data_offset)
 
 
 def _add_merges(writer: gguf.GGUFWriter) -> None:
@@ -139,9 +186,10 @@ def attack(folder: Path, seed: int, files: int) -> GgufFindings:
     findings = GgufFindings()
     rng = random.Random(seed)
     valid = []
-    for tokenizer in TOKENIZERS:
+    writers: list[Callable[[Path], int]] = [partial(write_valid, tokenizer=each) for each in TOKENIZERS]
+    for write in (*writers, write_hybrid):
         path = folder / "valid.gguf"
-        header = write_valid(path, tokenizer)
+        header = write(path)
         valid.append((path.read_bytes(), header))
         read_all(path)  # imports, too, take memory
         path.unlink()

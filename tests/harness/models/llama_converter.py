@@ -90,7 +90,10 @@ def _as_on_the_hub(config: PretrainedConfig) -> dict[str, Any]:
             "num_experts_per_tok": config.num_experts_per_tok if "moe" in kinds else None,
         }
     if config.model_type == "minimax_m2":
-        return {"rotary_dim": int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))}
+        rotated = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+        return {"rotary_dim": rotated, "scoring_func": "sigmoid"}
+    if config.model_type == "deepseek_v3":
+        return {"scoring_func": "sigmoid"}
     if config.model_type == "cohere2":
         return {"rotary_pct": 1.0}
     if config.model_type == "falcon_h1":

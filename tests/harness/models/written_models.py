@@ -59,7 +59,12 @@ def _common(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
+    add: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        list: writer.add_array,
+    }
     add[type(value)](key, value)
 
 
