@@ -62,7 +62,7 @@ $(VERSION): $(HATCHLING) $(GIT_LOG)
 	@$(BIN)/hatchling version > $@.new
 	@mv $@.new $@
 
-demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and watch them work
+demo: $(READY) $(VERSION) ## See a small real model (90 MB, downloaded once) and drafters work on this machine
 	@$(BIN)/draftwire demo
 
 test: $(TEST_READY) ## Run the tests of the default tier, 10 minutes (PYTEST_ARGS="-k tree" for some of them)

@@ -27,7 +27,7 @@ from tests.harness.checkout import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md", "benchmarks/results/goals.md")
-ROOMS = ("laws", "speed", "faults", "scale", "simulation", "peers", "gpu")
+ROOMS = ("laws", "real", "speed", "faults", "scale", "simulation", "peers", "gpu")
 
 
 @functools.cache

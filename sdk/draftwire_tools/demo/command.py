@@ -3,80 +3,80 @@
 from __future__ import annotations
 
 import json
+import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-import draftwire
 from draftwire._sync.client import Client
-from draftwire._types.options import GenerateOptions
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire_tools.demo.running import DRAFT, EARLY, INFLATE, TARGET, running
-from draftwire_tools.demo.story import LEAST_TOKENS, DemoDrafter, DemoReport, Silence, tell
+from draftwire_tools.demo.real_model import fetched
+from draftwire_tools.demo.show import Asked, Show, bundled, find_models, real, running
+from draftwire_tools.demo.story import LEAST_TOKENS, DemoReport, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
+from draftwire_tools.loading import interrupt
+from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.service import check_services_installed
 
-STYLES = {EARLY: "bold cyan", DRAFT: "bold green"}
 CALL_SECONDS = 300.0
-PROMPT = '''def read_config(path):
-    """Read a configuration file and return its sections as a dictionary."""
-'''
 
 
 def demo(
     models: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Models directory of a checkout; found when run in one.")
     ] = None,
-    prompt: Annotated[str, typer.Option(help="Text to continue.", show_default=False)] = PROMPT,
-    max_tokens: Annotated[int, typer.Option(min=LEAST_TOKENS, help="Tokens to generate.")] = 200,
-    temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 0.7,
+    bundled_pair: Annotated[
+        bool, typer.Option("--bundled", help="Use the bundled pair alone; nothing is downloaded.")
+    ] = False,
+    prompt: Annotated[
+        str | None, typer.Option(help="Question to answer; with --bundled, text to continue.", show_default=False)
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=LEAST_TOKENS, help="Most tokens to generate.")] = 200,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Softmax temperature; 0 is greedy. Default: 0.7, and 0 for the edit.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same text.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Run a verifier and two drafters, swap and kill drafters during a request, and compare with plain decoding."""
+    """Run a verifier and drafters, swap and kill drafters during requests, and compare with plain decoding.
+
+    The target is SmolLM2-135M-Instruct, which is downloaded once (90 MB), or else the bundled one.
+    """
     directory = find_models(models)
     check_services_installed("the demo")
     console = Console(stderr=as_json, highlight=False)
-    terminal = Terminal(console, STYLES)
-    options: GenerateOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "seed": seed,
-        "ignore_eos": True,  # the request lasts long enough for all that is to happen
-    }
-    with running(directory, console) as (verifier, drafters), Client(verifier.address, timeout=CALL_SECONDS) as client:
-        first, second = (DemoDrafter(drafter.name, drafter.address, drafter.kill) for drafter in drafters)
-        report = tell(client, prompt, first, second, Silence() if as_json else terminal, options)
-        finish(report, terminal, as_json)
+    asked = Asked(prompt, max_tokens, temperature, seed)
+    with ExitStack() as stack:
+        before = signal.signal(signal.SIGTERM, interrupt)  # so that a download and the services end with the command
+        stack.callback(signal.signal, signal.SIGTERM, before)
+        show = None if bundled_pair else enter_real(stack, directory, asked, console)
+        if show is None:
+            show = stack.enter_context(running(bundled(directory, asked), console, keeps_logs=True))
+        terminal = Terminal(console, show.drafters)
+        client = stack.enter_context(Client(show.verifier.address, timeout=CALL_SECONDS))
+        finish(tell(client, show.model, show.scenes, Silence() if as_json else terminal), terminal, as_json)
+
+
+def enter_real(stack: ExitStack, models: Path, asked: Asked, console: Console) -> Show | None:
+    """Starts the show with the real model on a stack; if that fails, says why in a line and returns None."""
+    try:
+        return stack.enter_context(running(real(fetched(console), models, asked), console, keeps_logs=False))
+    except (FetchError, Failure) as error:
+        reason = " ".join(str(error).split())
+        console.print(f"the bundled pair instead of SmolLM2: {reason}", soft_wrap=True, markup=False)
+        return None
 
 
 def finish(report: DemoReport, terminal: Terminal, as_json: bool) -> None:
-    """Shows the report; ends the command with an error if the texts differ."""
+    """Shows the report; ends the command with an error if a text differs."""
     if as_json:
         print(json.dumps(report.to_json()))
     else:
         terminal.report(report)
     if not report.identical:
         raise Failure("the text with drafters differs from the text without")
-
-
-def find_models(given: Path | None) -> Path:
-    """Returns the directory of the demo's models.
-
-    Raises:
-        ValueError: none of the places has them.
-    """
-    needed = (INFLATE, *(f"{name}/config.json" for name in (TARGET, DRAFT, EARLY)))
-    checkout = Path(draftwire.__file__).resolve().parents[2]
-    places = [given] if given is not None else [Path.cwd() / "models", checkout / "models"]
-    for place in places:
-        if all((place / name).is_file() for name in needed):
-            return place
-    looked = " or ".join(str(place) for place in places)
-    raise ValueError(
-        f"the demo's models ({TARGET}, {DRAFT}, {EARLY}) and {INFLATE} are not in {looked}; they come with a checkout "
-        "of draftwire: run the demo in one, or name its models directory with --models DIR"
-    )

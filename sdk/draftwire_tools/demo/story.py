@@ -1,28 +1,23 @@
-"""The demo's story: the same request without drafters, and with drafters that are swapped and killed meanwhile."""
+"""The demo's story: each scene without drafters, and with drafters that are swapped and killed meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from draftwire._sync.client import Client
-from draftwire._types.drafter import Drafter, Swap
 from draftwire._types.generation import Chunk, Generation
 from draftwire._types.options import GenerateOptions
 from draftwire._types.speculation import Speculation
 from draftwire.cli.failure import Failure
-from draftwire.cli.results import json_of
+from draftwire_tools.demo.scene import Change, Scene, SceneReport
 
-SWAP_AT = 0.5
-"""Share of the tokens after which the drafters are swapped."""
-KILL_AT = 0.8
-"""Share of the tokens after which the drafter in use is killed."""
 WARM_UP_TOKENS = 8
 LEAST_TOKENS = 100
-"""Least tokens of a request that lasts long enough for the swap and the kill."""
+"""Least tokens of a request that lasts long enough for its changes."""
 
 
 class DemoScreen(Protocol):
@@ -31,11 +26,11 @@ class DemoScreen(Protocol):
     def working(self, text: str) -> AbstractContextManager[None]:
         """Shows that something else is being done within the context."""
 
-    def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Shows the request without drafters; returns the callback for each number of new tokens."""
+    def plain(self, title: str, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Shows a request without drafters; returns the callback for each number of new tokens."""
 
     def begin(self, prompt: str) -> None:
-        """Shows the start of the request with drafters."""
+        """Shows the start of a request with drafters."""
 
     def chunk(self, chunk: Chunk) -> None:
         """Shows the tokens of a chunk."""
@@ -51,7 +46,7 @@ class Silence:
         """Shows nothing."""
         return nullcontext()
 
-    def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
+    def plain(self, title: str, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
         """Shows nothing."""
         return nullcontext(lambda _: None)
 
@@ -66,120 +61,93 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoDrafter:
-    """A drafter service of the demo."""
-
-    name: str
-    """The drafter's name in the pool."""
-    address: str
-    """The drafter's address."""
-    kill: Callable[[], None]
-    """Function that kills its process."""
-
-
-@dataclass(frozen=True, slots=True)
 class DemoReport:
     """The result of the demo."""
 
-    plain: Generation
-    """The request without drafters."""
-    drafted: Generation
-    """The same request with drafters."""
+    model: str
+    """The target's name."""
+    scenes: Sequence[SceneReport]
+    """The result of each scene."""
     swaps: int
-    """Swaps while it ran."""
+    """Swaps while requests ran."""
     kills: int
-    """Drafters killed while it ran."""
+    """Drafters killed while requests ran."""
 
     @property
     def identical(self) -> bool:
-        """Whether both gave the same tokens and the same text."""
-        return self.plain.token_ids == self.drafted.token_ids and self.plain.text == self.drafted.text
-
-    @property
-    def seconds(self) -> float:
-        """Time of the request with drafters, by the verifier's clock."""
-        return self.drafted.usage.total_seconds
-
-    @property
-    def plain_seconds(self) -> float:
-        """Time of the request without drafters, by the verifier's clock."""
-        return self.plain.usage.total_seconds
-
-    @property
-    def speed_up(self) -> float:
-        """Speed-up by the drafters."""
-        return self.plain_seconds / self.seconds if self.seconds else 0.0
+        """Whether all scenes gave the same text with drafters as without."""
+        return all(scene.identical for scene in self.scenes)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON value."""
-        speculation = self.drafted.speculation
         return {
+            "model": self.model,
             "identical": self.identical,
-            "tokens": len(self.drafted.token_ids),
-            "steps": speculation.steps,
-            "acceptance_rate": round(speculation.acceptance_rate, 4),
-            "acceptance_length": round(speculation.acceptance_length, 4),
-            "seconds": round(self.seconds, 4),
-            "plain_seconds": round(self.plain_seconds, 4),
-            "speed_up": round(self.speed_up, 4),
             "swaps": self.swaps,
             "kills": self.kills,
-            "draft_tokens": speculation.draft_tokens,
-            "accepted_tokens": speculation.accepted_tokens,
-            "drafters": json_of(speculation.drafters),
-            "seed": self.drafted.seed,
-            "text": self.drafted.text,
+            "requests": [scene.to_json() for scene in self.scenes],
         }
 
 
-def tell(
-    client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: DemoScreen, options: GenerateOptions
-) -> DemoReport:
-    """Runs the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
+def tell(client: Client, model: str, scenes: Sequence[Scene], screen: DemoScreen) -> DemoReport:
+    """Runs all scenes one after another. model: the target's name.
 
     Raises:
-        Failure: the request ended too early for that.
+        Failure: a request ended before all of its changes were made.
         DraftwireError: a call failed.
     """
-    tokens = options["max_tokens"] or 1
-    plainly: GenerateOptions = {**options, "speculation": Speculation(enabled=False)}
-    warm_up: GenerateOptions = {**plainly, "max_tokens": WARM_UP_TOKENS}
+    reports = [_play(client, scene, screen) for scene in scenes]
+    events = [change.event.partition(" ")[0] for scene in scenes for change in scene.changes]
+    return DemoReport(model, reports, events.count("swapped"), events.count("killed"))
+
+
+def _play(client: Client, scene: Scene, screen: DemoScreen) -> SceneReport:
+    plainly: GenerateOptions = {"speculation": Speculation(enabled=False)}
     with screen.working("warming up"):
-        client.generate(prompt, **warm_up)
-    with screen.plain(tokens) as advance, client.stream(prompt, **plainly) as stream:
+        _run(client, scene, {**plainly, "max_tokens": WARM_UP_TOKENS})
+    with (
+        screen.plain(scene.title, scene.options.get("max_tokens") or 1) as advance,
+        scene.stream(client, plainly) as stream,
+    ):
         for chunk in stream:
             advance(len(chunk.token_ids))
         plain = stream.result
+    names = " and ".join(drafter.name for drafter in scene.drafters)
+    with screen.working(f"attaching {names}" if names else "warming up"):
+        for drafter in scene.drafters:
+            client.drafters.attach(drafter.address, drafter.name)
+        _run(client, scene, {"max_tokens": WARM_UP_TOKENS})
+    screen.begin(scene.prompt)
+    return SceneReport(scene.title, plain, _drafted(client, scene, screen, len(plain.token_ids)))
 
-    warm_up = {**options, "max_tokens": WARM_UP_TOKENS}
-    with screen.working(f"attaching {first.name}"):
-        client.drafters.attach(first.address, first.name)
-        client.generate(prompt, **warm_up)
-    attach: Future[Drafter] | None = None
-    swap: Future[Swap] | None = None
-    swapped = killed = False
+
+def _run(client: Client, scene: Scene, options: GenerateOptions) -> None:
+    with scene.stream(client, options) as stream:
+        for _ in stream:
+            pass
+
+
+def _drafted(client: Client, scene: Scene, screen: DemoScreen, tokens: int) -> Generation:
+    """Runs a request with drafters, and its changes meanwhile. tokens: number of the output's tokens."""
+    due = list(scene.changes)
+    running: tuple[Change, Future[object]] | None = None
     count = 0
-    screen.begin(prompt)
-    with ThreadPoolExecutor(1) as pool, client.stream(prompt, **options) as stream:
+    with ThreadPoolExecutor(1) as pool, scene.stream(client, {}) as stream:
         for chunk in stream:
             screen.chunk(chunk)
             count += len(chunk.token_ids)
-            if attach is None:
-                attach = pool.submit(client.drafters.attach, second.address, second.name)
-            elif swap is None and count >= tokens * SWAP_AT:
-                swap = pool.submit(client.drafters.swap, first.name, second.name)
-            elif swap is not None and swap.done() and not swapped:
-                swap.result()
-                swapped = True
-                screen.event(f"swapped {first.name} for {second.name}")
-            elif swapped and not killed and count >= tokens * KILL_AT:
-                second.kill()
-                killed = True
-                screen.event(f"killed {second.name}")
-        drafted = stream.result
-    for call in (attach, swap):
-        if call is not None:
-            call.result()
-    if not killed:
+            if running is not None and running[1].done():
+                change, future = running
+                running = None
+                future.result()
+                if change.event:
+                    screen.event(change.event)
+            if running is None and due and count >= tokens * due[0].share:
+                running = due[0], pool.submit(due[0].make, client)
+                due.pop(0)
+        result = stream.result
+    if running is not None:
+        running[1].result()
+    if due or (running is not None and running[0].event):
         raise Failure("the request ended before its drafters were swapped and killed; increase --max-tokens")
-    return DemoReport(plain, drafted, swaps=int(swapped), kills=int(killed))
+    return result

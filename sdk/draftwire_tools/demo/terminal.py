@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,15 +16,18 @@ from draftwire_tools.loading import bars
 
 OWN_STYLE = "default"
 EVENT_STYLE = "black on yellow"
+STYLES = ("bold cyan", "bold green", "bold blue")
+"""Styles of drafters, in their order."""
+YES, NO = Text("yes", "bold green"), Text("no", "bold red")
 
 
 class Terminal:
     """Draws the tokens as they arrive, in the colours of their sources."""
 
-    def __init__(self, console: Console, styles: dict[str, str]) -> None:
-        """Draws on a console, in a style for each drafter."""
+    def __init__(self, console: Console, drafters: Sequence[str]) -> None:
+        """Draws on a console. drafters: names for the legend, at most three."""
         self._console = console
-        self._styles = styles
+        self._styles = dict(zip(drafters, STYLES, strict=False))
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
@@ -35,18 +38,19 @@ class Terminal:
             drawn.update(task, total=1, completed=1)
 
     @contextmanager
-    def plain(self, tokens: int) -> Iterator[Callable[[int], None]]:
+    def plain(self, title: str, tokens: int) -> Iterator[Callable[[int], None]]:
         """Draws a bar while the request without drafters runs."""
         with bars(self._console) as drawn:
-            task = drawn.add_task("decoding plainly, for comparison", total=tokens)
+            task = drawn.add_task(f"decoding the {title} plainly, for comparison", total=tokens)
             yield lambda count: drawn.advance(task, count)
+            drawn.update(task, total=1, completed=1)  # it may end before its most tokens
 
     def begin(self, prompt: str) -> None:
         """Draws the legend and the prompt."""
         legend = Text.assemble("accepted draft tokens of ")
         for index, (name, style) in enumerate(self._styles.items()):
-            legend.append(" and " if index else "").append(name, style)
-        legend.append(", and the target's own tokens")
+            legend.append(", " if index else "").append(name, style)
+        legend.append("; all others are the target's own")
         self._console.print()
         self._console.print(legend)
         self._console.print()
@@ -65,28 +69,36 @@ class Terminal:
             print(f"draftwire demo: {text}", file=sys.stderr, flush=True)
 
     def report(self, report: DemoReport) -> None:
-        """Draws the table at the end."""
-        speculation = report.drafted.speculation
-        tokens = len(report.drafted.token_ids)
-        table = Table(show_header=False, title_justify="left")
+        """Draws the table at the end: a column for each scene."""
+        scenes = report.scenes
+        table = Table(title=report.model, title_justify="left", show_header=len(scenes) > 1)
         table.add_column()
-        table.add_column(justify="right")
-        table.add_row("tokens", str(tokens))
-        table.add_row("steps of the target", str(speculation.steps))
-        table.add_row("acceptance rate", f"{speculation.acceptance_rate:.0%}")
-        for share in speculation.drafters:
-            name = Text("  ").append(share.name, self._styles.get(share.name, ""))
-            table.add_row(name, f"{share.acceptance_rate:.0%} of {share.draft_tokens}")
-        table.add_row("acceptance length", f"{speculation.acceptance_length:.2f} tokens per step")
-        table.add_row("time, plain decoding", _time(report.plain_seconds, tokens))
-        table.add_row("time, with drafters", _time(report.seconds, tokens))
-        table.add_row("speed-up", f"{report.speed_up:.2f}x")
-        table.add_row("swaps, kills", f"{report.swaps}, {report.kills}")
-        same = Text("yes", "bold green") if report.identical else Text("no", "bold red")
-        table.add_row("identical to plain decoding", same)
+        for scene in scenes:
+            table.add_column(scene.title, justify="right")
+
+        def row(name: str | Text, cells: Iterable[str | Text]) -> None:
+            table.add_row(name, *cells)
+
+        stats = [scene.drafted.speculation for scene in scenes]
+        row("tokens", (str(len(scene.drafted.token_ids)) for scene in scenes))
+        row("steps of the target", (str(each.steps) for each in stats))
+        row("acceptance rate", (f"{each.acceptance_rate:.0%}" for each in stats))
+        shares = [{share.name: share for share in each.drafters} for each in stats]
+        for name in dict.fromkeys(name for found in shares for name in found):
+            cells = [
+                f"{found[name].acceptance_rate:.0%} of {found[name].draft_tokens}" if name in found else ""
+                for found in shares
+            ]
+            row(Text("  ").append(name, self._styles.get(name, "")), cells)
+        row("acceptance length", (f"{each.acceptance_length:.2f} tokens per step" for each in stats))
+        row("time, plain decoding", (_time(scene.plain_seconds, len(scene.plain.token_ids)) for scene in scenes))
+        row("time, with drafters", (_time(scene.seconds, len(scene.drafted.token_ids)) for scene in scenes))
+        row("speed-up", (f"{scene.speed_up:.2f}x" for scene in scenes))
+        row("identical to plain decoding", (YES if scene.identical else NO for scene in scenes))
         self._console.print()
         self._console.print()
         self._console.print(table)
+        self._console.print(f"swaps: {report.swaps}, kills: {report.kills}")
 
     def _write(self, text: str, style: str) -> None:
         self._console.out(text, style=style, end="", highlight=False)

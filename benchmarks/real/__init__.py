@@ -1,0 +1,1 @@
+"""Real: small models that people publish, with prompts that people write."""
