@@ -65,7 +65,8 @@ def demo(
 def enter_real(stack: ExitStack, models: Path, asked: Asked, console: Console) -> Show | None:
     """Starts the show with the real model on a stack; if that fails, says why in a line and returns None."""
     try:
-        return stack.enter_context(running(real(fetched(console), models, asked), console, keeps_logs=False))
+        start = real(fetched(console), models, asked, console)
+        return stack.enter_context(running(start, console, keeps_logs=False))
     except (FetchError, Failure) as error:
         reason = " ".join(str(error).split())
         console.print(f"the bundled pair instead of SmolLM2: {reason}", soft_wrap=True, markup=False)

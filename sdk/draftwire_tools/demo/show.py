@@ -11,6 +11,7 @@ from rich.console import Console
 
 import draftwire
 from draftwire._types.options import GenerateOptions
+from draftwire.cli.failure import Failure
 from draftwire_tools.demo.scene import DemoDrafter, Scene, attached, killed, swapped
 from draftwire_tools.demo.stage import Stage, stage
 from draftwire_tools.service import Service
@@ -31,10 +32,10 @@ CODE = '''def read_config(path):
 QUESTION = "How do I read a CSV file in Python and print the average of one column?"
 EDIT = """Correct the spelling mistakes.
 
-We received your letter of the third of May and have read it with great intrest. Your garden has won the first prise in \
-the competition of our socity. The jury liked the roses beside the gate, the old apple tree and the small pond in front \
-of the house. The prize will be given to you on the second Saturday of June, at three in the afternoon, in the hall of \
-the town libary. Please tell us untill the end of May how many guests you will bring."""
+We received your letter of the third of May and have read it with great intrest. Your garden has won the first prise \
+in the competition of our socity. The jury liked the roses beside the gate, the old apple tree and the small pond in \
+front of the house. The prize will be given to you on the second Saturday of June, at three in the afternoon, in the \
+hall of the town libary. Please tell us untill the end of May how many guests you will bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +111,22 @@ def bundled(models: Path, asked: Asked) -> Start:
     return start
 
 
-def real(target: Path, models: Path, asked: Asked) -> Start:
-    """Returns the start of the show with SmolLM2. target: its file. models: directory of the bundled draft model."""
+def real(target: Path, models: Path, asked: Asked, console: Console) -> Start:
+    """Returns the start of the show with SmolLM2. target: its file. models: directory of the bundled draft model, which
+    translates. If that does not start, the console says why."""
 
     def start(made: Stage) -> Show:
         verifier = made.verifier(SMOLLM2, target, "--kv-slots", KV_SLOTS, "--drafters-per-request", "2")
         made.loading.wait(verifier)
         small = made.drafter(SMALL, models / DRAFT, "--target-tokenizer", str(target))
-        made.loading.wait(small)
-        names = (LOOKUP.name, SUFFIXES.name, SMALL)
-        return Show("SmolLM2-135M-Instruct", verifier, names, real_scenes(asked, drafter_of(small)))
+        drafter: DemoDrafter | None = drafter_of(small)
+        try:
+            made.loading.wait(small)
+        except Failure as error:  # lookup gains without it
+            console.print(f"lookup alone: {error}", soft_wrap=True, markup=False)
+            drafter = None
+        names = (LOOKUP.name, SUFFIXES.name, *([] if drafter is None else [SMALL]))
+        return Show("SmolLM2-135M-Instruct", verifier, names, real_scenes(asked, drafter))
 
     return start
 
@@ -137,12 +144,12 @@ def code_scene(asked: Asked, first: DemoDrafter, second: DemoDrafter) -> Scene:
     return Scene("text", asked.prompt or CODE, False, options, [first], changes)
 
 
-def real_scenes(asked: Asked, small: DemoDrafter) -> list[Scene]:
-    """Returns the scenes of a real model: a question, in which the draft model is killed, and an edit, in which one
-    kind of lookup is swapped for the other."""
-    question = Scene(
-        "question", asked.prompt or QUESTION, True, asked.options(0.7), [LOOKUP, small], [killed(small, 0.5)]
-    )
+def real_scenes(asked: Asked, small: DemoDrafter | None) -> list[Scene]:
+    """Returns the scenes of a real model: a question, in which the draft model, if there is one, is killed, and an
+    edit, in which one kind of lookup is swapped for the other."""
+    kept = [] if small is None else [small]
+    kills = [killed(each, 0.5) for each in kept]
+    question = Scene("question", asked.prompt or QUESTION, True, asked.options(0.7), [LOOKUP, *kept], kills)
     edit = Scene("edit", EDIT, True, asked.options(0.0), [], [attached(SUFFIXES), swapped(LOOKUP, SUFFIXES, 0.5)])
     return [question, edit]
 

@@ -177,6 +177,8 @@ def test_what_was_asked_replaces_what_the_demo_has() -> None:
     question, edit = real_scenes(Asked(None, 200, None, 1), first)
     assert (question.options["temperature"], edit.options["temperature"]) == (0.7, 0.0)
     assert "spelling" in edit.prompt
+    assert [change.event for change in question.changes] == ["killed first"]
+    assert real_scenes(asked, None)[0].changes == []
 
 
 @pytest.fixture
