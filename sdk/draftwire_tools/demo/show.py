@@ -33,9 +33,9 @@ QUESTION = "How do I read a CSV file in Python and print the average of one colu
 EDIT = """Correct the spelling mistakes.
 
 We received your letter of the third of May and have read it with great intrest. Your garden has won the first prise \
-in the competition of our socity. The jury liked the roses beside the gate, the old apple tree and the small pond in \
+in the competition of our socity. The jury liked the roses near the gate, the old apple tree and the small pond in \
 front of the house. The prize will be given to you on the second Saturday of June, at three in the afternoon, in the \
-hall of the town libary. Please tell us untill the end of May how many guests you will bring."""
+hall of the town libary. Please write to us untill the end of May how many guests will come."""
 
 
 @dataclass(frozen=True, slots=True)
