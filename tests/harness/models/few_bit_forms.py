@@ -300,6 +300,7 @@ FEW_BIT_FORMS: dict[str, Form] = {
     "BitNet by autobitlinear": bitnet("autobitlinear"),
     "FP8 of Mistral": single_fp8("weight_scale_inv", "activation_scale"),
     "FP8 of AutoFP8": single_fp8("weight_scale", "input_scale"),
+    "MXFP8 by blocks": modelopt("MXFP8")._replace(config={"quant_method": "mxfp8", "weight_block_size": [1, 32]}),
     "FBGEMM FP8": fbgemm_fp8(),
     "AutoRound": auto_round(),
 }

@@ -121,7 +121,7 @@ def _scales(files: TensorFiles, name: str, state_name: str, state: Mapping[str, 
 
 
 def _state(files: TensorFiles, name: str) -> Mapping[str, Any]:
-    """What a tensor says of a weight, in JSON. Raises ModelLoadError."""
+    """The description of a weight that a tensor holds in JSON. Raises ModelLoadError."""
     stored = files.tensor(name, None, [torch.uint8])
     if stored.dim() != 1:
         raise files.refusal(name, f"has shape {list(stored.shape)}, not one dimension")

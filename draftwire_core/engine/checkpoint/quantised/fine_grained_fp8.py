@@ -12,10 +12,12 @@ from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 _KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt", "kv_cache_scheme"])
 _KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors show it
 _STATIC = "static"
+_MXFP8_BLOCK = [1, 32]
+"""Outputs and inputs per scale, a power of two, of the method "mxfp8"."""
 
 
 class FineGrainedFp8:
-    """A checkpoint with quantisation method "fp8"."""
+    """A checkpoint with quantisation method "fp8" or "mxfp8"."""
 
     def __init__(self, fields: Fields, files: TensorFiles):
         """Raises ModelLoadError for a configuration that is not supported."""
@@ -25,7 +27,7 @@ class FineGrainedFp8:
         fields.one_of("scale_fmt", (None, "float", "ue8m0"))
         if fields["kv_cache_scheme"]:
             files.pass_over(KV_SCALES)
-        block = fields["weight_block_size"]
+        block = fields["weight_block_size"] or (_MXFP8_BLOCK if fields["quant_method"] == "mxfp8" else None)
         if block is not None and not (
             isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block)
         ):

@@ -35,6 +35,7 @@ _FORMATS: Mapping[str, Callable[[Fields, TensorFiles], StoredFormat]] = {
     "modelopt_mixed": ModelOpt,
     "modelopt_mxfp8": ModelOpt,
     "mxfp4": Mxfp4,
+    "mxfp8": FineGrainedFp8,
     "quanto": Quanto,
     "torchao": TorchAo,
 }

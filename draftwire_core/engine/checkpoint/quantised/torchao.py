@@ -97,7 +97,7 @@ class TorchAo:
         return _Int4(outputs, inputs, "int4 with fractional zero points", found)
 
     def _about(self, name: str) -> Mapping[str, Any]:
-        """What the header says of a tensor; nothing if it does not name it. Raises ModelLoadError."""
+        """The description of a tensor in the header; empty if it does not name it. Raises ModelLoadError."""
         noted = self._files.note(name)
         try:
             found = {} if noted is None else json.loads(noted)

@@ -1,4 +1,4 @@
-"""Where a checkpoint says how it is quantised: in its configuration, or in a file of the tool that wrote it."""
+"""Finds how a checkpoint is quantised: in its configuration, or in a file of the tool that wrote it."""
 
 from __future__ import annotations
 
