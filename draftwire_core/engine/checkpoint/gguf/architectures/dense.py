@@ -13,6 +13,8 @@ from draftwire_core.engine.checkpoint.gguf.architectures.gguf_keys import GgufKe
 SLIDING, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 """Keys of windows: their number of tokens, and the layers that have one."""
 _LAYER_NORM = "attention.layer_norm_epsilon"
+_OLMO_EPSILON = 1e-5
+"""What OLMo's norms add to the variance, in transformers."""
 ATTENTION_BIAS = {"attention_bias": "attn_q.bias"}
 """The field for biases of the projections to queries, keys and values."""
 GRANITE_SCALES = {
@@ -42,6 +44,16 @@ def _ministral(keys: GgufKeys, values: Values) -> Values:
             raise keys.refusal("attention.temperature_scale", "is not supported without rope.scaling.type yarn")
         rope = rope | {"original_max_position_embeddings": values["max_position_embeddings"]}
     return {"rope_parameters": rope | {"llama_4_scaling_beta": scale}}
+
+
+def _stablelm(keys: GgufKeys, values: Values) -> Values:
+    return {"use_parallel_residual": keys.flag("use_parallel_residual", False)}
+
+
+def _olmo(keys: GgufKeys, values: Values) -> Values:
+    if values["layer_norm_eps"] != _OLMO_EPSILON:
+        raise keys.refusal(_LAYER_NORM, f"is {values['layer_norm_eps']}; only {_OLMO_EPSILON} is supported")
+    return {"clip_qkv": keys.number("attention.clamp_kqv", 0.0) or None}
 
 
 def _olmo3(keys: GgufKeys, values: Values) -> Values:
@@ -130,7 +142,26 @@ DENSE = (
         epsilon="layer_norm_eps",
         epsilon_key=_LAYER_NORM,
     ),
+    GgufArchitecture("phi2", "phi", epsilon="layer_norm_eps", epsilon_key=_LAYER_NORM, partly_rotated=True),
     GgufArchitecture("phi3", "phi3", read=_phi3, partly_rotated=True),
+    GgufArchitecture(
+        "stablelm",
+        "stablelm",
+        parts={"use_qkv_bias": "attn_q.bias"},
+        read=_stablelm,
+        epsilon="layer_norm_eps",
+        epsilon_key=_LAYER_NORM,
+        partly_rotated=True,
+    ),
+    GgufArchitecture(
+        "olmo",
+        "olmo",
+        parts=ATTENTION_BIAS,
+        read=_olmo,
+        rules=rows_permuted(),
+        epsilon="layer_norm_eps",
+        epsilon_key=_LAYER_NORM,
+    ),
     GgufArchitecture("glm4", "glm4", parts=ATTENTION_BIAS, read=_glm4, partly_rotated=True),
     GgufArchitecture("exaone4", "exaone4", read=_exaone4),
     GgufArchitecture("seed_oss", "seed_oss", parts=ATTENTION_BIAS | {"attention_out_bias": "attn_output.bias"}),

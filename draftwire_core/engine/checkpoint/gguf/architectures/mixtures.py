@@ -201,6 +201,15 @@ MIXTURES = (
         mixture=True,
     ),
     GgufArchitecture(
+        "dots1",
+        "dots1",
+        sizes={"n_routed_experts": "expert_count"} | USED | EXPERT_WIDTH,
+        parts=ATTENTION_BIAS,
+        read=_glm4_moe,
+        rules=(CORRECTION, *EXPERTS),
+        mixture=True,
+    ),
+    GgufArchitecture(
         "deepseek2",
         "deepseek_v3",
         sizes={"n_routed_experts": "expert_count"} | USED | EXPERT_WIDTH,
