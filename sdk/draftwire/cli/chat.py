@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from draftwire._sync.client import Client
+from draftwire._types.options import GenerateOptions
 from draftwire._types.quoting import quoted
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Verifiers
+from draftwire.cli.request_options import asking_for
 from draftwire.errors import InvalidFieldError
 
 NEW, HELP, QUIT = "/new", "/help", "/quit"
@@ -26,23 +28,18 @@ _LEAST_CHAT_PARAMETERS = 100_000_000
 
 
 @connecting
+@asking_for(max_tokens=512, temperature=0.7, top_p=None, seed=None, timeout=None)
 def chat(
     verifier: Verifiers = DEFAULT_VERIFIERS,
     system: Annotated[str | None, typer.Option(help="System message at the start of the conversation.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 512,
-    temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 0.7,
-    top_p: Annotated[
-        float | None, typer.Option(help="Keep the most likely tokens up to this total probability.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every answer.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Time limit of an answer, in seconds.")] = None,
     *,
+    options: GenerateOptions,
     connection: Connection,
 ) -> None:
     """Answer each line of the standard input, and print the text as it arrives; /help shows the commands."""
     beginning = [{"role": "system", "content": system}] if system else []
     said = list(beginning)
-    with connection.client(verifier, timeout=timeout) as client:
+    with connection.client(verifier, timeout=options.get("timeout")) as client:
         if sys.stdin.isatty():
             introduce(client)
         while (line := _line()) is not None:
@@ -57,7 +54,7 @@ def chat(
                 _note(f"unknown command {quoted(command)}; {HELP} shows the commands")
             elif command:
                 said.append({"role": "user", "content": line})
-                answer = _answer(client, said, max_tokens, temperature, top_p, seed)
+                answer = _answer(client, said, options)
                 if answer:
                     said.append({"role": "assistant", "content": answer})
                 else:  # interrupted before its first word: two turns of the user in a row would be refused
@@ -95,18 +92,11 @@ def _line() -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _answer(
-    client: Client,
-    said: list[dict[str, str]],
-    max_tokens: int,
-    temperature: float,
-    top_p: float | None,
-    seed: int | None,
-) -> str:
+def _answer(client: Client, said: list[dict[str, str]], options: GenerateOptions) -> str:
     """Prints an answer as it arrives, and returns it: what there is of it, if Ctrl-C ends it."""
     told = []
     try:
-        with client.stream_chat(said, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed) as stream:
+        with client.stream_chat(said, **options) as stream:
             try:
                 for chunk in stream:
                     told.append(chunk.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -33,13 +34,18 @@ _ONE: dict[Any, type] = {
 def asking(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the flags of a request's options to a command, which gets the options as its keyword argument ``options``:
     those that were given, and those with a default."""
-    declared = {
-        name: option
-        for holder in (GenerateOptions, Speculation)
-        for name, option in options_of(holder).items()
-        if option.help
-    }
+    found = {**options_of(GenerateOptions), **options_of(Speculation)}
+    return _with_flags(command, {name: option for name, option in found.items() if option.help})
 
+
+def asking_for(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the flags of some options, with defaults of their own; otherwise does as ``asking``."""
+    known = options_of(GenerateOptions)
+    declared = {name: replace(known[name], default=default) for name, default in defaults.items()}
+    return lambda command: _with_flags(command, declared)
+
+
+def _with_flags(command: Callable[..., None], declared: Mapping[str, Option]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:
         given = {name: _value(option, values.pop(name)) for name, option in declared.items()}
