@@ -6,7 +6,7 @@ Files name one or two of them, and models end with others, too: an answer with <
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gguf.constants import TokenType
 
@@ -21,31 +21,22 @@ _NAMES = frozenset(
 """Tokens that end a text unless the file says that they are a part of one. They are special even if it does not."""
 _IF_SPECIAL = frozenset(["</s>", "<eos>"])
 """Tokens that end a text if they are special. Some vocabularies have the first one for crossed-out text in HTML."""
+_TAKEN_WHOLE = (TokenType.CONTROL, TokenType.USER_DEFINED)
 _ROLES = ("eos", "eot", "eom")
 
 
-def is_end(name: str, kind: int | float) -> bool:
-    """Whether the name of a token of this type says that it ends a text."""
-    if kind == TokenType.CONTROL:
-        return name in _NAMES or name in _IF_SPECIAL
-    return kind == TokenType.USER_DEFINED and name in _NAMES
-
-
-def ends_of(roles: Mapping[str, int], tokens: Sequence[str], types: Sequence[int | float]) -> list[int]:
+def ends_of(roles: Mapping[str, int], ids: Mapping[str, int], types: Sequence[int | float]) -> list[int]:
     """The tokens that end a text, those that the file's keys name first.
 
-    roles: the tokens that keys name, by the names of the keys, such as `eos`. tokens, types: names and types of all.
+    roles: the tokens that keys name, by the names of the keys, such as `eos`. ids: those of all tokens by their names.
+    types: the types of all.
     """
-    return list(dict.fromkeys([*(roles[role] for role in _ROLES if role in roles), *_by_name(tokens, types)]))
-
-
-def _by_name(tokens: Sequence[str], types: Sequence[int | float]) -> Iterator[int]:
-    found = {name: token for token, (name, kind) in enumerate(zip(tokens, types, strict=True)) if is_end(name, kind)}
-    # In the Harmony format and in Solar Open's the first of these ends a message, after which others follow.
-    if found.keys() >= {"<|return|>", "<|call|>"} or (
-        "<|flush|>" in found and found.keys() & {"<|call|>", "<|calls|>"}
-    ):
+    found = {name: ids[name] for name in _NAMES & ids.keys() if types[ids[name]] in _TAKEN_WHOLE}
+    found |= {name: ids[name] for name in _IF_SPECIAL & ids.keys() if types[ids[name]] == TokenType.CONTROL}
+    # In the Harmony format and in Solar Open's <|end|> ends a message, after which others follow.
+    calls = found.keys() & {"<|call|>", "<|calls|>"}
+    if (calls and "<|flush|>" in found) or found.keys() >= {"<|return|>", "<|call|>"}:
         found.pop("<|end|>", None)
     if "<|tool_response>" in found:  # Gemma 4
         found.pop("</s>", None)
-    yield from sorted(found.values())
+    return list(dict.fromkeys([*(roles[role] for role in _ROLES if role in roles), *sorted(found.values())]))

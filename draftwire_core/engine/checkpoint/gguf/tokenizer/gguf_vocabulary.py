@@ -10,7 +10,7 @@ from gguf.constants import TokenType
 
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
-from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_ends import ends_of, is_end
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_ends import ends_of
 
 MODEL = "tokenizer.ggml.model"
 PRE = "tokenizer.ggml.pre"
@@ -52,16 +52,20 @@ class GgufVocabulary:
         metadata = header.metadata
         # An empty name stands for nothing that can be in a text.
         tokens = [name or f"[EMPTY_{token}]" for token, name in enumerate(header.strings(TOKENS))]
-        if len(frozenset(tokens)) != len(tokens):
+        ids = {name: token for token, name in enumerate(tokens)}
+        if len(ids) != len(tokens):
             raise metadata.refusal(TOKENS, "has a token twice")
-        given = header.numbers(_TYPES) if _TYPES in metadata else [TokenType.NORMAL] * len(tokens)
-        if len(given) < len(tokens):
-            raise metadata.refusal(_TYPES, f"has {len(given)} types for {len(tokens)} tokens")
-        types = [TokenType.CONTROL if is_end(name, kind) else kind for name, kind in zip(tokens, given, strict=False)]
-        special = frozenset(name for name, kind in zip(tokens, types, strict=True) if kind in SPECIAL)
-        left, right = _stripping(metadata, special)
+        types = header.numbers(_TYPES) if _TYPES in metadata else [TokenType.NORMAL] * len(tokens)
+        if len(types) < len(tokens):
+            raise metadata.refusal(_TYPES, f"has {len(types)} types for {len(tokens)} tokens")
         roles = _roles(metadata, len(tokens))
-        return cls(tokens, types, roles, ends_of(roles, tokens, types), left, right)
+        ends = ends_of(roles, ids, types)
+        for token in ends:
+            if types[token] == TokenType.USER_DEFINED:
+                types[token] = TokenType.CONTROL
+        special = frozenset(name for name, kind in zip(tokens, types, strict=False) if kind in SPECIAL)
+        left, right = _stripping(metadata, special)
+        return cls(tokens, types[: len(tokens)], roles, ends, left, right)
 
     def added(self, token: int) -> dict[str, Any]:
         """An entry of the added tokens of a tokenizer.json: a token that is taken whole out of any text."""
