@@ -117,7 +117,7 @@ def _play(client: Client, scene: Scene, screen: DemoScreen) -> SceneReport:
         for drafter in scene.drafters:
             client.drafters.attach(drafter.address, drafter.name)
         _run(client, scene, {"max_tokens": WARM_UP_TOKENS})
-    screen.begin(scene.prompt)
+    screen.begin(f"{scene.prompt}\n\n" if scene.answers else scene.prompt)
     return SceneReport(scene.title, plain, _drafted(client, scene, screen, len(plain.token_ids)))
 
 

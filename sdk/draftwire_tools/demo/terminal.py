@@ -28,10 +28,12 @@ class Terminal:
         """Draws on a console. drafters: names for the legend, at most three."""
         self._console = console
         self._styles = dict(zip(drafters, STYLES, strict=False))
+        self._within_line = False
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
         """Draws a bar that is full when the context ends."""
+        self._end_line()
         with bars(self._console) as drawn:
             task = drawn.add_task(text, total=None)
             yield
@@ -52,7 +54,7 @@ class Terminal:
             legend.append(", " if index else "").append(name, style)
         legend.append("; all others are the target's own")
         self._console.print()
-        self._console.print(legend)
+        self._console.print(legend, soft_wrap=True)
         self._console.print()
         self._write(prompt, "dim")
 
@@ -95,13 +97,19 @@ class Terminal:
         row("time, with drafters", (_time(scene.seconds, len(scene.drafted.token_ids)) for scene in scenes))
         row("speed-up", (f"{scene.speed_up:.2f}x" for scene in scenes))
         row("identical to plain decoding", (YES if scene.identical else NO for scene in scenes))
-        self._console.print()
-        self._console.print()
+        self._end_line()
         self._console.print(table)
         self._console.print(f"swaps: {report.swaps}, kills: {report.kills}")
 
     def _write(self, text: str, style: str) -> None:
         self._console.out(text, style=style, end="", highlight=False)
+        self._within_line = True
+
+    def _end_line(self) -> None:
+        """Ends the text of a scene."""
+        if self._within_line:
+            self._console.print("\n")
+            self._within_line = False
 
 
 def _time(seconds: float, tokens: int) -> str:
