@@ -39,6 +39,7 @@ class BitsAndBytes:
         if four == eight:
             raise fields.refusal("load_in_4bit", f"is {four}, and load_in_8bit is {eight}; one of them must be true")
         self._is_int8 = eight
+        self._usual_kind = fields.one_of("bnb_4bit_quant_type", (None, *_KINDS)) or _KINDS[0]
         self._files = files
 
     def weight(self, layer: str, outputs: int, inputs: int) -> StoredWeight | None:
@@ -49,7 +50,7 @@ class BitsAndBytes:
         kind = next((kind for kind in _KINDS if f"{layer}.{_STATE}{kind}" in files), None)
         if kind is None:
             if f"{layer}.weight.absmax" in files or files.dtype(f"{layer}.weight") == torch.uint8:
-                raise files.refusal(f"{layer}.{_STATE}{_KINDS[0]}", "is missing")
+                raise files.refusal(f"{layer}.{_STATE}{self._usual_kind}", "is missing")
             return None
         return _numbers(files, layer, kind, outputs, inputs)
 
