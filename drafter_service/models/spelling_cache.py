@@ -20,7 +20,7 @@ from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Part of the files' names, to be raised whenever the content for the same tokenizers changes."""
 MOST_FILES = 32
 """Files that are kept, the last used ones; one takes about 5 MB for large vocabularies."""

@@ -47,14 +47,22 @@ class Vocabulary:
         tokens = backend.get_vocab(with_added_tokens=True)
         self.spellings = [b""] * (max(tokens.values(), default=-1) + 1)
         """The bytes of each token; empty for special tokens and for ids without a token."""
+        single: list[int] = []
         for name, index in tokens.items():
             if index not in added or not added[index].special:
                 self.spellings[index] = spell(name)
+                if not self._is_byte_level and name.startswith("<0x") and _BYTE_TOKEN.fullmatch(name):
+                    single.append(index)
         self.by_spelling: dict[bytes, int] = {}
-        """Tokens by their bytes; the lowest id where several tokens have the same."""
-        for index, spelling in enumerate(self.spellings):
-            if spelling:
-                self.by_spelling.setdefault(spelling, index)
+        """Tokens by their bytes. Of several tokens with the same, the one with the lowest id that does not stand for a
+        single byte: tokenizers choose `.` and not `<0x2E>`."""
+        others = self.spellings.copy()
+        for index in single:
+            others[index] = b""
+        for spellings in (others, self.spellings):
+            for index, spelling in enumerate(spellings):
+                if spelling:
+                    self.by_spelling.setdefault(spelling, index)
         lacking = [value for value in _OF_TEXT if bytes([value]) not in self.by_spelling]
         if lacking:
             first = ", ".join(f"0x{value:02x}" for value in lacking[:3])

@@ -81,6 +81,31 @@ class TokenProjection:
         whole = float(self._alone[spelling[0]]) if len(spelling) == 1 else float(self._seen[first:longer].sum())
         return seen > _OPEN_SHARE * (seen + whole)
 
+    def unsettled(
+        self, probabilities: Tensor, spelling: Sequence[int], after: Sequence[Tensor]
+    ) -> Sequence[int] | None:
+        """Returns the likeliest draft tokens to come next if they may well begin a longer target token, else None.
+
+        A projection divides the probability of such a beginning among the target tokens that begin so, and a draft
+        token that is less likely but begins none would come first.
+
+        spelling, after: draft tokens that are known to be among them, and the probabilities after each; see `refine`.
+        """
+        if not spelling:
+            begun = (int(probabilities.argmax()),)
+            return begun if self.is_open(begun) else None
+        first, last = self._range(spelling)
+        longer = self._longer(first, last, len(spelling))
+        if longer == last:
+            return None
+        nexts = torch.from_numpy(np.unique(self._table[longer:last, len(spelling)]).astype(np.int64)).to(self._device)
+        then = after[-1][nexts]
+        best = int(then.argmax())
+        if float(then[best]) < 1 - float(then.sum()):
+            return None
+        begun = (*spelling, int(nexts[best]))
+        return begun if self.is_open(begun) else None
+
     def project(self, probabilities: Tensor) -> Tensor:
         """Projects probabilities: [rows, draft vocabulary] -> [rows, target vocabulary]."""
         longer = torch.zeros_like(self._alone).index_add_(0, self._begins, self._seen)

@@ -264,14 +264,25 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         found = top_candidates(within(guesses.log(), limits), sampling, self._growth.width)
         self.clock.enter("walk")
         for each, tokens, log_probs in zip(nodes, found.token_ids.tolist(), found.log_probs.tolist(), strict=True):
-            pieces = self._map.pieces[tokens[0]] if tokens[0] >= 0 else ()
-            begun = pieces[: len(each.spelling) + 1]
-            goes_on = len(begun) > len(each.spelling) and begun[:-1] == tuple(each.spelling)
-            if goes_on and self._projection.is_open(begun):
+            begun = self._unsettled(each, tokens[0])
+            if begun is not None:
                 question = _Question(each.draft, each.node, each.probabilities, begun, each.known)
                 self._questions.setdefault(each.key, []).append(question)
                 continue
             self._add(each, tokens, log_probs)
+
+    def _unsettled(self, each: _Expanded, token: int) -> Sequence[int] | None:
+        """Returns the draft tokens about which to ask next before a node gets its children, or None.
+
+        token: the best candidate for a child; -1 if there is none.
+        """
+        if each.draft.spec.sampling.temperature == 0:
+            return self._projection.unsettled(each.probabilities, each.spelling, each.known)
+        pieces = self._map.pieces[token] if token >= 0 else ()
+        begun = pieces[: len(each.spelling) + 1]
+        if len(begun) == len(each.spelling) or begun[:-1] != tuple(each.spelling):
+            return None
+        return begun if self._projection.is_open(begun) else None
 
     def _after(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> Tensor:
         """Returns the draft model's probabilities after a node, given that the node's token has ended."""

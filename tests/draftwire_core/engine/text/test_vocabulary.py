@@ -124,3 +124,20 @@ def test_added_tokens_are_read_in_a_text_unless_they_are_special() -> None:
         assert known.encode(b"self<think>") == [*known.encode(b"self"), tokenizer.token_to_id("<think>")]
         assert tokenizer.token_to_id("<call>") not in known.encode(b"self<call>")
         assert known.spellings[tokenizer.token_to_id("<think>")] == b"<think>"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_character_is_its_own_token_and_not_that_of_its_byte(first: bool) -> None:
+    """Vocabularies of SentencePiece have both, and their tokenizers never choose the latter."""
+    parts = json.loads(backend("fallback").to_str())
+    names = sorted(parts["model"]["vocab"], key=lambda name: (name != END["fallback"], name.startswith("<0x") != first))
+    parts["model"]["vocab"] = {name: index for index, name in enumerate(names)}
+    made = Tokenizer.from_str(json.dumps(parts))
+    known = Vocabulary(made, {})
+    assert made.token_to_id("<0x2E>") != made.token_to_id(".")
+    for character in ("s", "(", ".", "\n"):
+        assert [known.by_spelling[character.encode()]] == made.encode(character).ids
+    assert known.by_spelling[b"\xe6"] == made.token_to_id("<0xE6>")
+    found = TokenMap(known, vocabulary("draft"))
+    point = vocabulary("draft").by_spelling[b"."]
+    assert found.covers[point] == (made.token_to_id("."),)
