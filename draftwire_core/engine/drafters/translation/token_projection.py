@@ -92,7 +92,7 @@ class TokenProjection:
         spelling, after: draft tokens that are known to be among them, and the probabilities after each; see `refine`.
         """
         if not spelling:
-            begun = (int(probabilities.argmax()),)
+            begun: Sequence[int] = (int(probabilities.argmax()),)
             return begun if self.is_open(begun) else None
         first, last = self._range(spelling)
         longer = self._longer(first, last, len(spelling))
