@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
@@ -107,6 +107,7 @@ CHARACTERS = st.one_of(
 )
 
 
+@settings(max_examples=60)
 @given(text=st.text(CHARACTERS, max_size=24), name=st.sampled_from(sorted(SPLITTINGS)))
 def test_parts_of_any_text(text: str, name: str) -> None:
     splitting = SPLITTINGS[name]
