@@ -10,7 +10,13 @@ from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.attention.rotary_factors import original_context, settle_factors
 from draftwire_core.engine.model.backends.backend import Backend, StepRunner
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
-from draftwire_core.engine.model.model_facts import block_types, dtype_name, eos_token_ids, parameter_count
+from draftwire_core.engine.model.model_facts import (
+    WIDENED_ON_GPUS,
+    block_types,
+    dtype_name,
+    eos_token_ids,
+    parameter_count,
+)
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 _UNDECLARED = 2048
@@ -57,7 +63,8 @@ class DescribedModel:
         self.config = model.config.get_text_config(decoder=True)
         self.device = model.device
         self.dtype = model.dtype
-        self._block_types = block_types(model, halves=self.device.type == "cpu" and weights == "checkpoint")
+        converted = WIDENED_ON_GPUS if self.device.type != "cpu" else () if weights == "checkpoint" else ("f16",)
+        self._block_types = block_types(model, converted=converted)
         self.parameters = parameter_count(model)
         head = model.get_output_embeddings()
         self.vocab_size, self.hidden_size = int(head.out_features), int(head.in_features)

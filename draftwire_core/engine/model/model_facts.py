@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
-from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+
+WIDENED_ON_GPUS = ("f16", "q4_1", "q5_1")
+"""Types of linear layers' weights that become bfloat16 on GPUs."""
 
 
 def parameter_count(model: PreTrainedModel) -> int:
@@ -31,11 +34,12 @@ def has_blocks(model: PreTrainedModel) -> bool:
     return any(isinstance(each, StoredLinear) for each in model.modules())
 
 
-def block_types(model: PreTrainedModel, *, halves: bool) -> Counter[str]:
-    """Number of weights of each type that linear layers keep as they lie in a file. halves: whether float16 is one."""
+def block_types(model: PreTrainedModel, *, converted: Container[str]) -> Counter[str]:
+    """Number of weights of each type that linear layers keep as they lie in a file. converted: types that they do not
+    keep."""
     found: Counter[str] = Counter()
     for each in model.modules():
-        if isinstance(each, StoredLinear) and (halves or not isinstance(each.stored, HalfWeight)):
+        if isinstance(each, StoredLinear) and each.stored.type_name not in converted:
             found[each.stored.type_name] += each.out_features * each.in_features
     return found
 

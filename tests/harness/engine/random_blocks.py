@@ -9,6 +9,9 @@ from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockTyp
 HALVES: dict[BlockType, tuple[int, ...]] = {
     "q8_0": (0,),
     "q4_0": (0,),
+    "q4_1": (0, 2),
+    "q5_0": (0,),
+    "q5_1": (0, 2),
     "q4_k": (0, 2),
     "q5_k": (0, 2),
     "q6_k": (208,),

@@ -15,7 +15,7 @@ _ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLA
 _ARCHITECTURES |= {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 _ARCHITECTURES |= {"gemma3_text": gguf.MODEL_ARCH.GEMMA3}
 Weights = Mapping[str, torch.Tensor]
-QUANTISERS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+QUANTISERS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 """Types that `quantise` writes."""
 
 

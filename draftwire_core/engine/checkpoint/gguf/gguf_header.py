@@ -52,10 +52,10 @@ _CODES: Mapping[int, str] = {
 """Formats of numbers, as in the module `struct`, by type."""
 PLAIN_TYPES = ("F32", "F16", "BF16")
 """Types of tensors that hold plain numbers."""
-STORED_TYPES = ("Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+STORED_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 """Types of tensors in blocks that are computed with as they are."""
 CONVERTED_TYPES = (
-    *("Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"),
+    *("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"),
     *("IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "NVFP4"),
 )
 """Types of tensors in blocks that become another type as they are read."""

@@ -43,12 +43,6 @@ def _q8_0(scales: torch.Tensor, quants: torch.Tensor) -> torch.Tensor:
     return torch.cat([scales, quants.view(torch.uint8)], 1)
 
 
-def _q5_0(blocks: torch.Tensor) -> torch.Tensor:
-    bits = blocks[:, 2:6, None] >> torch.arange(8, dtype=torch.uint8) & 1
-    quants = _nibbles(blocks[:, 6:]) | bits.flatten(1) << 4
-    return _q8_0(blocks[:, :2], quants.view(torch.int8) - 16)
-
-
 def _iq4_nl(blocks: torch.Tensor) -> torch.Tensor:
     return _q8_0(blocks[:, :2], _KVALUES[_nibbles(blocks[:, 2:]).int()])
 
@@ -84,7 +78,6 @@ def _q6_k(units: torch.Tensor, scales: torch.Tensor, quants: torch.Tensor) -> to
 
 
 REPACKINGS: dict[str, Repacking] = {
-    "Q5_0": Repacking(22, "q8_0", _q5_0),
     "IQ4_NL": Repacking(18, "q8_0", _iq4_nl),
     "TQ2_0": Repacking(66, "q8_0", _tq2_0),
     "Q3_K": Repacking(110, "q6_k", _q3_k),

@@ -11,7 +11,7 @@
  * with a scale and a zero point per group of inputs; and 8-bit floats with a scale per group of inputs. */
 enum {
     BF16_WEIGHT, F16_WEIGHT, INT8_WEIGHT,
-    Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT,
+    Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_1_WEIGHT, Q5_0_WEIGHT, Q5_1_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT,
     GROUP4_WEIGHT, GROUP8_WEIGHT, FP8_WEIGHT
 };
 

@@ -18,7 +18,7 @@ from draftwire_core.engine.kernels.library import library, loaded
 from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.structs import WEIGHT_TYPES
 
-BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
+BlockType = Literal["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "mxfp4"]
 """The types of weights in blocks."""
 
 BLOCK = 32
@@ -65,6 +65,26 @@ def _q4_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return _fields(units[..., :2]), _lines(units[..., 2:])
 
 
+def _q4_1(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _fields(units[..., :2], units[..., 2:4]), _lines(units[..., 4:])
+
+
+def _fifth_bits(bits: torch.Tensor) -> torch.Tensor:
+    """Packs the fifth bits of blocks, [outputs, blocks, 32], as a line: [outputs, blocks, 1, _STEP]."""
+    steps = bits.unflatten(-1, (8, _STEP))
+    return (steps << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, keepdim=True, dtype=torch.uint8)
+
+
+def _q5_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    bits = units[..., 2:6, None] >> torch.arange(8, dtype=torch.uint8) & 1  # bit b of byte i is of input 8 i + b
+    return _fields(units[..., :2]), torch.cat([_fifth_bits(bits.flatten(2)), _lines(units[..., 6:])], 2)
+
+
+def _q5_1(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    _, quants = _q5_0(units[..., 2:])
+    return _fields(units[..., :2], units[..., 2:4]), quants
+
+
 def _mxfp4(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return _fields(units[..., :1]), _lines(units[..., 1:])
 
@@ -105,10 +125,9 @@ def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     values = _in_blocks(_chunks(units[..., 48:]))
     # Bit b of byte i is the fifth bit of input i of block b of the superblock.
     bits = units[..., 16:48, None] >> torch.arange(8, dtype=torch.uint8) & 1
-    fifth = bits.transpose(2, 3).flatten(1, 2).unflatten(-1, (8, _STEP))
-    high = (fifth << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, dtype=torch.uint8)
+    high = _fifth_bits(bits.transpose(2, 3).flatten(1, 2))
     supers = _fields(units[..., :2], units[..., 2:4])
-    return _scales_k(units[..., 4:16]), supers, torch.cat([high[:, :, None], _nibbles(values)], 2)
+    return _scales_k(units[..., 4:16]), supers, torch.cat([high, _nibbles(values)], 2)
 
 
 def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -125,6 +144,9 @@ def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
 FORMATS: dict[BlockType, BlockFormat] = {
     "q8_0": BlockFormat(BLOCK, 34, _q8_0),
     "q4_0": BlockFormat(BLOCK, 18, _q4_0),
+    "q4_1": BlockFormat(BLOCK, 20, _q4_1),
+    "q5_0": BlockFormat(BLOCK, 22, _q5_0),
+    "q5_1": BlockFormat(BLOCK, 24, _q5_1),
     "q4_k": BlockFormat(SUPERBLOCK, 144, _q4_k),
     "q5_k": BlockFormat(SUPERBLOCK, 176, _q5_k),
     "q6_k": BlockFormat(SUPERBLOCK, 210, _q6_k),

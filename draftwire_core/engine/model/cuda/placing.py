@@ -14,9 +14,8 @@ from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight,
 from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
 from draftwire_core.engine.model.experts.experts import StoredExperts, is_experts, linear_of
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
-from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
-from draftwire_core.engine.model.model_facts import has_blocks
+from draftwire_core.engine.model.model_facts import WIDENED_ON_GPUS, has_blocks
 
 
 def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> bool:
@@ -49,7 +48,7 @@ class PackedEmbedding(nn.Module):
 def place_stored(model: PreTrainedModel) -> None:
     """Replaces the quantised layers of a checkpoint by such on the model's device, where its other tensors are.
 
-    Those of float16 become bfloat16, as do embedding and output head if the kernels do not support their type. Raises
+    Those of `WIDENED_ON_GPUS` become bfloat16, as do embedding and output head if the kernels do not support their type. Raises
     ModelLoadError, which names the layer, for others.
     """
     device, head = model.device, model.get_output_embeddings()
@@ -62,7 +61,7 @@ def place_stored(model: PreTrainedModel) -> None:
             try:
                 linear: nn.Module = KernelLinear(_placed(placed, device, module.stored), bias)
             except DeviceWeightError as error:
-                if module is not head and not isinstance(module.stored, HalfWeight):
+                if module is not head and module.stored.type_name not in WIDENED_ON_GPUS:
                     raise ModelLoadError(f"layer {name}: {error}") from error
                 linear = linear_of(module.stored.values().to(device), bias)
             model.set_submodule(name, linear)

@@ -169,7 +169,8 @@ def test_blocks_and_values_are_those_that_were_written(type_name: str, tmp_path:
         dequantised = tensor.dequantised()
         assert dequantised.dtype == torch.float32 and np.array_equal(dequantised.numpy(), expected)
         error = np.abs(expected - values).max() / np.abs(values).max()
-        assert error < {"Q4_0": 0.13, "Q4_K": 0.1, "Q5_K": 0.05, "MXFP4": 0.3}.get(tensor.type, 0.03)
+        most = {"Q4_0": 0.13, "Q4_1": 0.08, "Q5_0": 0.07, "Q5_1": 0.04, "Q4_K": 0.1, "Q5_K": 0.05, "MXFP4": 0.3}
+        assert error < most.get(tensor.type, 0.03)
 
 
 def test_a_file_of_several_types(tmp_path: Path) -> None:
@@ -277,9 +278,9 @@ def test_factors_of_another_architecture_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_blocks_are_converted(tmp_path: Path) -> None:
-    config = CONFIGS["llama"]
+    config = LlamaConfig(**SIZES | {"hidden_size": 256, "intermediate_size": 512})
     weights = made(config).state_dict()
-    types = dict(zip(weights, itertools.cycle(["Q4_1", "Q5_0", "Q5_1"]), strict=False))
+    types = dict(zip(weights, itertools.cycle(["TQ1_0", "TQ2_0"]), strict=False))
     path = write_gguf(tmp_path / "model.gguf", config, weights, types.__getitem__)
     model = PackedModel.load(str(path), slots=64)
     assert run_self_test(model).bit_exact

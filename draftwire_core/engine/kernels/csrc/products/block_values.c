@@ -39,6 +39,29 @@ static void q4_0_values(const uint8_t *from, uint16_t *to) {
     store_block(to, quants, 8, float_of_half(from), 0);
 }
 
+/* Adds the fifth bits of a block, bit i that of input i. */
+INLINE void fifth_bits(const uint8_t *from, int *quants) {
+    for (int i = 0; i < BLOCK; i++) quants[i] |= (from[i / 8] >> i % 8 & 1) << 4;
+}
+
+static void q4_1_values(const uint8_t *from, uint16_t *to) {
+    int quants[BLOCK];
+    nibbles(from + 4, quants);
+    store_block(to, quants, 0, float_of_half(from), -float_of_half(from + 2));
+}
+
+static void q5_0_values(const uint8_t *from, uint16_t *to) {
+    int quants[BLOCK];
+    nibbles(from + 6, quants), fifth_bits(from + 2, quants);
+    store_block(to, quants, 16, float_of_half(from), 0);
+}
+
+static void q5_1_values(const uint8_t *from, uint16_t *to) {
+    int quants[BLOCK];
+    nibbles(from + 8, quants), fifth_bits(from + 4, quants);
+    store_block(to, quants, 0, float_of_half(from), -float_of_half(from + 2));
+}
+
 static void mxfp4_values(const uint8_t *from, uint16_t *to) {
     static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     int quants[BLOCK];
@@ -87,6 +110,9 @@ void draftwire_block_values(const uint8_t *from, uint16_t *to, int64_t units, in
     for (int64_t unit = 0; unit < units; unit++, from += size, to += inputs) {
         if (type == Q8_0_WEIGHT) q8_0_values(from, to);
         else if (type == Q4_0_WEIGHT) q4_0_values(from, to);
+        else if (type == Q4_1_WEIGHT) q4_1_values(from, to);
+        else if (type == Q5_0_WEIGHT) q5_0_values(from, to);
+        else if (type == Q5_1_WEIGHT) q5_1_values(from, to);
         else if (type == Q4_K_WEIGHT) q4_k_values(from, to);
         else if (type == Q5_K_WEIGHT) q5_k_values(from, to);
         else if (type == Q6_K_WEIGHT) q6_k_values(from, to);

@@ -2,8 +2,8 @@
  *
  * A row is rounded to 8 bits per block of 32 inputs, by x = unit * q with unit = max |x| / 127. The products of a block
  * are summed as integers, which is exact in any order. Then each output adds its blocks in the order of inputs, by one
- * fused multiply-add of float32 per block. Q4_K, Q5_K and Q6_K have superblocks of 8 blocks, whose own scales are
- * integers: there a row is rounded per superblock, and so are its products summed as integers, scales and least values
+ * fused multiply-add of float32 per block; blocks with a minimum (Q4_1, Q5_1) need another one for it. Q4_K, Q5_K and
+ * Q6_K have superblocks of 8 blocks, whose own scales are integers: there a row is rounded per superblock, and so are its products summed as integers, scales and least values
  * included. A row's bits therefore depend neither on the other rows nor on the kind of vectors: all kinds, and plain C,
  * give the same.
  *
@@ -11,13 +11,15 @@
  * which they are read: a processor then reads a group as one stream. A superblock consists of these parts, each of them
  * for its 8 blocks, of which the last superblock's quants may have fewer:
  *
- *   scales  16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the superblock's
- *           (Q4_K, Q5_K), or 16 scales of the first and 16 of the second half of a block (Q6_K), in 8 bits
+ *   scales  16 float16 (Q8_0, Q4_0, Q5_0), followed by 16 minima of that type (Q4_1, Q5_1), 16 exponents (MXFP4), 16
+ *           scales and 16 least values in units of the superblock's (Q4_K, Q5_K), or 16 scales of the first and 16 of
+ *           the second half of a block (Q6_K), in 8 bits
  *   supers  of the whole superblock: 16 float16 scales, then 16 units of least values (Q4_K, Q5_K) or nothing (Q6_K)
  *   quants  of each block its high bits, then the low 4 bits or all 8. A line of 64 bytes holds STEP inputs of each of 16
  *           outputs. A block of 8-bit weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low
- *           halves of the bytes and step s + 4 in the high halves. The high bits are the fifth ones (Q5_K): a line, whose
- *           bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines, for steps 0 to 3 and 4 to 7, two bits per step.
+ *           halves of the bytes and step s + 4 in the high halves. The high bits are the fifth ones (Q5_0, Q5_1, Q5_K): a
+ *           line, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines, for steps 0 to 3 and 4 to 7, two
+ *           bits per step.
  *
  * GROUP4 and GROUP8 have quants alone there. Behind all superblocks of a group follow their scales, 16 float32 per group
  * of inputs, and their zero points, 16 per group of inputs, between 0 and the largest integer.
@@ -51,16 +53,20 @@
 
 /* Calls a macro with the name and the number of every type in blocks. */
 #define EVERY_BLOCK_TYPE(DO)                                                                                           \
-    DO(q8_0, Q8_0_WEIGHT) DO(q4_0, Q4_0_WEIGHT) DO(q4_k, Q4_K_WEIGHT) DO(q5_k, Q5_K_WEIGHT) DO(q6_k, Q6_K_WEIGHT)       \
-    DO(mxfp4, MXFP4_WEIGHT) DO(group4, GROUP4_WEIGHT) DO(group8, GROUP8_WEIGHT)
+    DO(q8_0, Q8_0_WEIGHT) DO(q4_0, Q4_0_WEIGHT) DO(q4_1, Q4_1_WEIGHT) DO(q5_0, Q5_0_WEIGHT) DO(q5_1, Q5_1_WEIGHT)       \
+    DO(q4_k, Q4_K_WEIGHT) DO(q5_k, Q5_K_WEIGHT) DO(q6_k, Q6_K_WEIGHT) DO(mxfp4, MXFP4_WEIGHT)                           \
+    DO(group4, GROUP4_WEIGHT) DO(group8, GROUP8_WEIGHT)
 
 #define EIGHT_BITS(TYPE) ((TYPE) == Q8_0_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 #define IN_SUPERS(TYPE) (WITH_LEAST(TYPE) || (TYPE) == Q6_K_WEIGHT)
 #define WITH_LEAST(TYPE) ((TYPE) == Q4_K_WEIGHT || (TYPE) == Q5_K_WEIGHT)
+#define WITH_MINIMUM(TYPE) ((TYPE) == Q4_1_WEIGHT || (TYPE) == Q5_1_WEIGHT)
+#define FIVE_BITS(TYPE) ((TYPE) == Q5_0_WEIGHT || (TYPE) == Q5_1_WEIGHT || (TYPE) == Q5_K_WEIGHT)
 #define IN_GROUPS(TYPE) ((TYPE) == GROUP4_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 
 /* The value that stands for zero in unsigned weights. */
-#define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
+#define ZERO_OF(TYPE)                                                                                                  \
+    ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q5_0_WEIGHT ? 16 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
 #define EIGHTS (BLOCK / 8) /* vectors of eight elements per block */
 
@@ -112,13 +118,14 @@ INLINE Rounded rounded_from(Rounded x, int64_t at) {
 INLINE int16_t *parts_of(Rounded x, int r) { return x.parts + 2 * SUPERBLOCK * r; }
 
 /* The bytes of a block's high bits, and of all its quants. */
-INLINE int64_t high_bytes(int type) { return LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
+INLINE int64_t high_bytes(int type) { return LINE * (FIVE_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
 INLINE int64_t quant_bytes(int type) { return high_bytes(type) + (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
 
-/* The bytes of a superblock's scales, and of its supers. */
-INLINE int64_t scale_bytes(int type) {
-    return IN_GROUPS(type) ? 0 : SUPERBLOCK * (type == MXFP4_WEIGHT ? GROUP : 2 * GROUP);
+/* The bytes of a block's scales, of those of its superblock, and of the superblock's supers. */
+INLINE int64_t block_scale_bytes(int type) {
+    return IN_GROUPS(type) ? 0 : GROUP * (type == MXFP4_WEIGHT ? 1 : WITH_MINIMUM(type) ? 4 : 2);
 }
+INLINE int64_t scale_bytes(int type) { return SUPERBLOCK * block_scale_bytes(type); }
 INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
 
 /* The bytes of a whole superblock. */
@@ -293,7 +300,7 @@ static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, 
     if (EIGHT_BITS(type)) return (int8_t)quants[step * LINE];
     const int low = quants[step % 4 * LINE] >> (step < 4 ? 0 : 4) & 15;
     if (type == MXFP4_WEIGHT) return values[low];
-    if (type == Q5_K_WEIGHT) return low | (*high >> step & 1) << 4;
+    if (FIVE_BITS(type)) return low | (*high >> step & 1) << 4;
     if (type == Q6_K_WEIGHT) return low | (high[step / 4 * LINE] >> 2 * (step % 4) & 3) << 4;
     return low;
 }
@@ -310,15 +317,21 @@ static int32_t plain_sum(const Packed *w, int64_t block, int half, int o, const 
 static void plain_add_block(const Packed *w, int64_t block, int o, Rounded x, int type, float *total) {
     const int32_t of_all = (int32_t)*x.sums;
     int32_t sum = plain_sum(w, block, 0, o, x.quants, type) + plain_sum(w, block, 1, o, x.quants, type);
+    const uint8_t *scales = w->scales + block * block_scale_bytes(type);
     float scale;
     if (IN_GROUPS(type)) {
         const int64_t place = (w->before + block) / w->per_scale * GROUP + o;
         memcpy(&scale, w->scales + 4 * place, sizeof scale);
         sum -= (w->supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
     } else if (type == MXFP4_WEIGHT) {
-        scale = half_of_power(w->scales[block * GROUP + o]);
+        scale = half_of_power(scales[o]);
     } else {
-        scale = float_of_half(w->scales + block * 32 + 2 * o);
+        scale = float_of_half(scales + 2 * o);
+    }
+    if (WITH_MINIMUM(type)) {
+        const float found = fmaf(float_of_half(scales + 2 * GROUP + 2 * o), *x.sums, scale * (float)sum);
+        *total = fmaf(*x.units, found, *total);
+        return;
     }
     *total = fmaf(scale * *x.units, (float)(sum - ZERO_OF(type) * of_all), *total);
 }

@@ -28,7 +28,7 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const uint8_t *of, int step, int v
     const BLOCK_INT both = BLOCK_LOAD(quants + step % 4 * LINE);
     const BLOCK_INT low = BLOCK_AND(step < 4 ? both : BLOCK_RIGHT(both, 4), BLOCK_BYTES(15));
     if (type == MXFP4_WEIGHT) return BLOCK_LOOK_UP(low);
-    if (type == Q5_K_WEIGHT) {
+    if (FIVE_BITS(type)) {
         const BLOCK_INT bits = BLOCK_LOAD(high);
         const BLOCK_INT moved = step <= 4 ? BLOCK_LEFT(bits, 4 - step) : BLOCK_RIGHT(bits, step - 4);
         return BLOCK_OR(low, BLOCK_AND(moved, BLOCK_BYTES(16)));
@@ -43,7 +43,8 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const uint8_t *of, int step, int v
 }
 
 /* Whether the products of a whole block are summed in 16 bits, two sums per output, which they do not exceed. */
-#define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
+#define BLOCK_NARROW(TYPE)                                                                                             \
+    (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_1_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
 
 /* Returns what stands for zero in the weights that weights_of returns. */
 BLOCK_INLINE int BLOCK_NAME(zero_of)(int type) {
@@ -58,13 +59,13 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(start)(const int32_t *start, int type) {
 /* The factors of a block for one vector of outputs. */
 typedef struct {
     BLOCK_FLOAT scale;     /* of the block, not in superblocks */
-    BLOCK_FLOAT off;       /* less the zero point of a group */
+    BLOCK_FLOAT off;       /* less the zero point of a group; or the minimum of a block */
     BLOCK_INT left, right; /* of the halves of a block in a superblock; with BLOCK_MADDUBS, 1 of others. Each of these in
                             * 32 bits, or twice in 16 bits with BLOCK_MADDUBS */
 } BLOCK_NAME(Factors);
 
 BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
-    const uint8_t *scales = w->scales + block * 32;
+    const uint8_t *scales = w->scales + block * block_scale_bytes(type);
     BLOCK_NAME(Factors) of;
     of.left = of.right = BLOCK_MADDUBS ? BLOCK_ONES() : BLOCK_NONE();
     if (IN_GROUPS(type)) {
@@ -73,13 +74,14 @@ BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t
         of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
         of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
     } else if (type == MXFP4_WEIGHT) {
-        of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
+        of.scale = BLOCK_E8M0(scales + v * BLOCK_LANES);
     } else if (IN_SUPERS(type)) {
         const uint8_t *left = scales + v * BLOCK_LANES, *right = left + (type == Q6_K_WEIGHT ? GROUP : 0);
         of.left = BLOCK_MADDUBS ? BLOCK_BESIDE(left, left) : BLOCK_SIGNED(left);
         of.right = BLOCK_MADDUBS ? BLOCK_BESIDE(right, right) : BLOCK_SIGNED(right);
     } else {
         of.scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
+        if (WITH_MINIMUM(type)) of.off = BLOCK_HALVES(scales + 2 * GROUP + v * 2 * BLOCK_LANES);
     }
     return of;
 }
@@ -125,6 +127,10 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT sums, Round
     /* These are whole numbers below 2^24, so that float32 is exact. */
     BLOCK_FLOAT sum = BLOCK_TO_FLOAT(sums);
     if (BLOCK_MADDUBS && BLOCK_NAME(zero_of)(type)) sum = BLOCK_FMA(BLOCK_FLOATS(-BLOCK_NAME(zero_of)(type)), of_all, sum);
+    if (WITH_MINIMUM(type)) {
+        *total = BLOCK_FMA(BLOCK_FLOATS(*x.units), BLOCK_FMA(of.off, of_all, BLOCK_MULTIPLY(of.scale, sum)), *total);
+        return;
+    }
     if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
     *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, BLOCK_FLOATS(*x.units)), sum, *total);
 }

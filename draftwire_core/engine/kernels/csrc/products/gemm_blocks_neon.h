@@ -22,7 +22,7 @@ NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int 
     if (type == MXFP4_WEIGHT) {
         static const uint8_t values[16] = {MXFP4_VALUES};
         low = vqtbl1q_u8(vld1q_u8(values), low);
-    } else if (type == Q5_K_WEIGHT) {
+    } else if (FIVE_BITS(type)) {
         const uint8x16_t bits = vld1q_u8(high);
         low = vorrq_u8(low, vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - step))), vdupq_n_u8(16)));
     } else if (type == Q6_K_WEIGHT) {
@@ -106,7 +106,8 @@ NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Roun
     NEON_NAME(sum_half)(w, block, 0, x.quants, count, type, whole);
     NEON_NAME(sum_half)(w, block, 1, x.quants, count, type, right);
     for (int v = 0; v < NEON_VECTORS; v++) {
-        float32x4_t scale;
+        const uint8_t *scales = w->scales + block * block_scale_bytes(type);
+        float32x4_t scale, minimum = vdupq_n_f32(0);
         int32x4_t zeros = vdupq_n_s32(ZERO_OF(type));
         if (IN_GROUPS(type)) {
             const int64_t place = (w->before + (uint32_t)block) / w->per_scale * GROUP + 4 * v;
@@ -115,15 +116,20 @@ NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Roun
             scale = vld1q_f32((const float *)w->scales + place);
         } else if (type == MXFP4_WEIGHT) {
             float found[4];
-            for (int i = 0; i < 4; i++) found[i] = half_of_power(w->scales[block * GROUP + 4 * v + i]);
+            for (int i = 0; i < 4; i++) found[i] = half_of_power(scales[4 * v + i]);
             scale = vld1q_f32(found);
         } else {
-            scale = NEON_NAME(halves)(w->scales + block * 32 + 8 * v);
+            scale = NEON_NAME(halves)(scales + 8 * v);
+            if (WITH_MINIMUM(type)) minimum = NEON_NAME(halves)(scales + 2 * GROUP + 8 * v);
         }
         for (int r = 0; r < count; r++) {
             const int i = r * NEON_VECTORS + v;
             const int32x4_t sum = vmlsq_s32(vaddq_s32(whole[i], right[i]), zeros, vdupq_n_s32((int32_t)x.sums[r]));
-            totals[i] = vfmaq_f32(totals[i], vmulq_f32(scale, vdupq_n_f32(x.units[r])), vcvtq_f32_s32(sum));
+            const float32x4_t unit = vdupq_n_f32(x.units[r]), whole_sum = vcvtq_f32_s32(sum);
+            if (WITH_MINIMUM(type))
+                totals[i] = vfmaq_f32(totals[i], unit,
+                                      vfmaq_f32(vmulq_f32(scale, whole_sum), minimum, vdupq_n_f32(x.sums[r])));
+            else totals[i] = vfmaq_f32(totals[i], vmulq_f32(scale, unit), whole_sum);
         }
     }
 }

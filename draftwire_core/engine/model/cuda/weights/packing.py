@@ -17,7 +17,7 @@ _OUTPUTS_AT_ONCE = 4096
 """Outputs that are unpacked at once, which bounds the host's memory for them."""
 _GROUP = 64
 """Inputs that share a scale in new 4-bit weights."""
-_ZERO_OF = {"q8_0": 128, "q4_0": 8}
+_ZERO_OF = {"q8_0": 128, "q4_0": 8, "q5_0": 16}
 
 
 def stored_on(device: torch.device, weight: QuantisedWeight) -> DeviceWeight:
@@ -72,5 +72,9 @@ def _some(weight: QuantisedWeight, first: int, last: int) -> DeviceWeight:
         if weight.kind == "q4_0":
             codes = torch.cat([packed & 15, packed >> 4], 2).flatten(1)
             return DeviceWeight.of("int4", codes, scales, zero, group=form.inputs)
+        if weight.kind == "q5_0":
+            fifth = (packed[:, :, :4, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten(2) << 4
+            codes = (torch.cat([packed[:, :, 4:] & 15, packed[:, :, 4:] >> 4], 2) | fifth).flatten(1)
+            return DeviceWeight.of("int8", codes, scales, zero, group=form.inputs)
         return DeviceWeight.of("int8", (packed ^ 0x80).flatten(1), scales, zero, group=form.inputs)
     raise DeviceWeightError(f"weights of type {weight.type_name} run on CPUs only")

@@ -15,7 +15,7 @@ from draftwire_core.engine.kernels.products.gemm_blocks import (
     block_values,
     can_multiply_blocks,
 )
-from tests.harness.engine.random_blocks import random_blocks, values
+from tests.harness.engine.random_blocks import HALVES, random_blocks, values
 from tests.harness.kernels.gemm_kinds import each_kind
 from tests.harness.kernels.product_checks import (
     assert_documented,
@@ -83,7 +83,7 @@ def test_threads_change_no_bit(weights: BlockType) -> None:
 
 
 @pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("weights", ["q8_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("weights", ["q8_0", "q4_1", "q4_k", "q6_k"])
 def test_what_is_no_number_stays_in_its_row(weights: BlockType) -> None:
     product, given = CompiledBlockGemm(weights, random_blocks(weights, 20, 512)), random_rows(9, 512)
     expected = product(given)
@@ -96,7 +96,7 @@ def test_what_is_no_number_stays_in_its_row(weights: BlockType) -> None:
 
 
 @pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("weights", ["q8_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("weights", ["q8_0", "q4_1", "q4_k", "q6_k"])
 def test_zeros_and_the_tiniest_numbers(weights: BlockType) -> None:
     product = CompiledBlockGemm(weights, random_blocks(weights, 20, 512))
     assert (product(torch.zeros(3, 512, dtype=torch.bfloat16)) == 0).all()
@@ -124,6 +124,48 @@ def test_its_bits_are_those_of_the_definition() -> None:
                 factor = scale * (most / np.float32(127))
                 total = nearest(Fraction(float(factor)) * whole + Fraction(float(total)))
             assert found[row, output] == torch.tensor(float(total)).to(torch.bfloat16)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", ["q4_1", "q5_1"])
+def test_the_bits_of_blocks_with_a_minimum_are_those_of_the_definition(weights: BlockType) -> None:
+    weight, given = random_blocks(weights, 3, 128), random_rows(2, 128)
+    found = CompiledBlockGemm(weights, weight)(given)
+    units = weight.numpy().reshape(3, 4, FORMATS[weights].size)
+    halves = units[..., :4].copy().view(np.float16).astype(np.float32)
+    packed = units[..., -16:]
+    integers = np.concatenate([packed & 15, packed >> 4], -1).astype(int)
+    if weights == "q5_1":
+        integers |= np.unpackbits(units[..., 4:8], axis=-1, bitorder="little").astype(int) << 4
+    for row in range(2):
+        for output in range(3):
+            total = np.float32(0)
+            for block in range(4):
+                x = given[row, 32 * block : 32 * block + 32].float().numpy()
+                most = np.abs(x).max()
+                quants = np.rint(x * (np.float32(127) / most)).astype(int)
+                scale, minimum = halves[output, block]
+                summed = scale * np.float32((quants * integers[output, block]).sum())
+                summed = nearest(Fraction(float(summed)) + Fraction(float(minimum)) * int(quants.sum()))
+                unit = most / np.float32(127)
+                total = nearest(Fraction(float(unit)) * Fraction(float(summed)) + Fraction(float(total)))
+            assert found[row, output] == torch.tensor(float(total)).to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("weights", [each for each in TYPES if HALVES[each]])
+def test_a_scale_that_is_no_number_stays_in_its_output(weights: BlockType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged file may have such scales."""
+    raw, given = random_blocks(weights, 20, 512), random_rows(9, 512)
+    expected = CompiledBlockGemm(weights, raw)(given)
+    for place in HALVES[weights]:
+        for bits in (0x7C00, 0xFC00, 0x7E00):  # infinite, and no number
+            damaged = raw.clone()
+            damaged[7, place : place + 2] = torch.tensor([bits & 255, bits >> 8], dtype=torch.uint8)
+            product = CompiledBlockGemm(weights, damaged)
+            for found in (product(given) for _ in each_kind(monkeypatch)):
+                assert not found[:, 7].isfinite().any()
+                others = torch.arange(20) != 7
+                assert torch.equal(found[:, others], expected[:, others])
 
 
 @pytest.mark.usefixtures("kind")
@@ -155,8 +197,7 @@ def of_the_page(weights: BlockType) -> torch.Tensor:
     """Returns the product of the weight and the row that docs/engine.md defines."""
     form, counted = FORMATS[weights], np.arange(16 * 256 // FORMATS[weights].inputs * FORMATS[weights].size)
     units = ((counted * 73 + 7) % 256).astype(np.uint8).reshape(16, -1, form.size)
-    places = {"q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "mxfp4": ()}.get(weights, (0,))
-    for place in places:
+    for place in HALVES[weights]:
         units[..., place : place + 2] = [0x00, 0x20]  # 2^-7 as float16
     if weights == "mxfp4":
         units[..., 0] = 120

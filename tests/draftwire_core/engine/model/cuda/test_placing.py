@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.kernels.products.gemm_blocks import BlockType
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
 from draftwire_core.engine.model.cuda.placing import PackedEmbedding, narrow
@@ -106,7 +107,7 @@ def read_file(type_name: str, head: str, place: Path, **sizes: int) -> tuple[Pac
     return ours, model
 
 
-@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
+@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q5_0", "Q4_1"), ("Q8_0", "F16")])
 def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
     """Their embedding and head may have another type than the layers."""
     ours, model = read_file(type_name, head, tmp_path)
@@ -124,6 +125,13 @@ def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
 def test_rows_of_a_gguf_file(tmp_path: Path) -> None:
     ours, model = read_file("Q8_0", "Q8_0", tmp_path, **SMALL)
     assert check_against_plain(model, walk(ours, TEXTS[1:], [3], trees=False, chunk=4)) < 0.2
+
+
+def test_blocks_with_a_minimum_become_bfloat16(tmp_path: Path) -> None:
+    model = tiny_model("Llama", torch.bfloat16, **SIZES)
+    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "Q4_1")
+    down = loaded(path).model.get_submodule("model.layers.0.library_layer.mlp.down_proj")
+    assert isinstance(down, KernelLinear) and down.packed is None
 
 
 def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
@@ -155,9 +163,8 @@ def test_plain_weights_are_quantised(weights: Weights) -> None:
     assert check_against_plain(model.float(), rows) < (0.3 if "8" in weights else 4)
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
-def test_blocks_keep_their_values(kind: str) -> None:
-    assert kind == "q8_0" or kind == "q4_0"
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "q5_0"])
+def test_blocks_keep_their_values(kind: BlockType) -> None:
     weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
     raw = in_blocks(weight, kind)
     packed = stored_on(CPU, BlockWeight(kind, raw))

@@ -19,7 +19,7 @@ from tests.harness.engine.engines import check_against_plain, random_tokens, tin
 from tests.harness.models.gguf_model import write_gguf
 
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
-TYPES = ("Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "BF16", "F16")
+TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "BF16", "F16")
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
