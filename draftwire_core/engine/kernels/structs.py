@@ -115,9 +115,9 @@ class Pass(ctypes.Structure):
 
 
 class LayerCall(ctypes.Structure):
-    """A layer of a pass, with its keys and values."""
+    """A layer with its keys and values, the same for all passes over one KV cache."""
 
-    _fields_ = _fields(POINTER, "layer keys values")
+    _fields_ = (*_fields(POINTER, "layer keys values"), *_fields(COUNT, "angles"))
 
 
 class Recurrence(ctypes.Structure):

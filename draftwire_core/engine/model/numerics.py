@@ -69,7 +69,8 @@ def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
         found.update(line.encode())
     for each in model.model.modules():
         if isinstance(each, RotaryAngles):
-            found.update(_bytes(each.frequencies))
+            for frequencies in each.frequencies.values():
+                found.update(_bytes(frequencies))
         elif isinstance(each, FusedLayer) and each.rates is not None:
             found.update(_bytes(each.rates))
     for logits in _probe(model):

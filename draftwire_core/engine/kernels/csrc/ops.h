@@ -229,14 +229,16 @@ typedef struct {
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *beside,
                              int64_t stride);
 
-/* A layer of a pass, with its keys and values. */
+/* A layer with its keys and values, the same for all passes over one KV cache. */
 typedef struct {
     const Layer *layer;
     void *keys, *values; /* as for draftwire_decoder_layer */
+    int64_t angles;      /* index of the pass with its angles */
 } LayerCall;
 
-/* Runs `count` layers that read nothing beside the residual stream, one after the other. */
-void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *pass);
+/* Runs `count` layers that read nothing beside the residual stream, one after the other. passes: of the same rows, each with
+ * other angles */
+void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *passes);
 
 /* How an element of a recurrent state decays: by a factor of its head or its head's key, by a factor of its value, or by
  * e^(step of its value * its own rate), where the value is multiplied by the step as well. MEAN_DECAYS: the result is the

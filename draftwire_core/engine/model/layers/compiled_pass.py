@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
-from draftwire_core.engine.model.layers.decoder_layer import run_together
+from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
+from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles
+from draftwire_core.engine.model.layers.decoder_layer import LayersTogether
 from draftwire_core.engine.model.layers.fused_layer import FusedLayer
 from draftwire_core.engine.model.layers.layer_fusion import runs_compiled
-from draftwire_core.engine.model.layers.layer_parts import Angles
 from draftwire_core.engine.model.packed_batch import PackedBatch
 
 
@@ -26,8 +26,16 @@ class CompiledPass:
         decoder = model.get_decoder()
         self._config = model.config
         self._embedding: nn.Module = decoder.embed_tokens
-        self._angles: nn.Module = decoder.rotary_emb
+        self._angles: RotaryAngles = decoder.rotary_emb
         self._layers: list[FusedLayer] = list(decoder.layers)
+        kinds = list(self._angles.frequencies)
+        types = [""] * len(self._layers) if kinds == [""] else decoder.config.layer_types
+        self._angles_of = [kinds.index(each) for each in types[: len(self._layers)]]
+        """The index of each layer's angles."""
+        compiled = [layer.compiled for layer in self._layers if layer.compiled is not None and layer.compiled.is_plain]
+        self._together: LayersTogether | None = None
+        if len(compiled) == len(self._layers):
+            self._together = LayersTogether(compiled, self._angles_of)
         self._norm: nn.Module = decoder.norm
         self._head: nn.Module = model.get_output_embeddings()
 
@@ -46,23 +54,19 @@ class CompiledPass:
         """Runs the pass within a packed context. wanted: int64, rows -> logits [wanted rows, vocabulary]"""
         under_way = current_pass()
         hidden = self._embedding(batch.token_ids.unsqueeze(0))
-        angles = self._angles(hidden, batch.positions.unsqueeze(0))
+        positions = batch.positions.unsqueeze(0)
+        angles = [self._angles(hidden, positions, kind) for kind in self._angles.frequencies]
         reading, count = under_way.reading, len(self._layers)
         stops = sorted({0, count, *(() if reading is None else reading.layers)})
         for begin, end in itertools.pairwise(stops):
             if reading is not None:
                 reading.take(begin, hidden)
-            self._run(begin, end, hidden, angles, under_way)
+            if self._together is not None:
+                self._together.run(begin, end, hidden, angles, under_way)
+                continue
+            for layer, which in zip(self._layers[begin:end], self._angles_of[begin:end], strict=True):
+                layer.run_compiled(hidden, angles[which], under_way)
         if reading is not None:
             reading.take(count, hidden)
         logits: torch.Tensor = self._head(self._norm(hidden, wanted))
         return logits[0]
-
-    def _run(self, begin: int, end: int, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass) -> None:
-        layers = self._layers[begin:end]
-        compiled = [layer.compiled for layer in layers if layer.compiled is not None and layer.compiled.is_plain]
-        if len(compiled) == len(layers):
-            run_together(compiled, hidden, angles, under_way)
-            return
-        for layer in layers:
-            layer.run_compiled(hidden, angles, under_way)

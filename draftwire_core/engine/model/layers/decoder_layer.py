@@ -10,6 +10,7 @@ from Python takes microseconds, and many more right after a step has read a mode
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from draftwire_core.engine.kernels.attention import ScratchSize
 from draftwire_core.engine.kernels.kv_rows import KV_TYPES
 from draftwire_core.engine.kernels.library import gemm_kind, loaded
 from draftwire_core.engine.kernels.structs import GATES, Layer, LayerCall, Linear, Pass
+from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.attention.packed_attention import ForwardPass
 from draftwire_core.engine.model.layers.delta_block import DeltaBlock
 from draftwire_core.engine.model.layers.layer_parts import Angles, LayerParts, Norm
@@ -129,7 +131,7 @@ class CompiledLayer:
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
         self.is_plain = net is None and attention is not None and parts.tokens is None and parts.features is None
-        """Plain layers have attention and read the residual stream alone; `run_together` takes them."""
+        """Plain layers have attention and read the residual stream alone; `LayersTogether` takes them."""
         self._like: torch.Tensor | None = None
         if attention is not None:
             self._like = torch.empty(attention.kv_heads, 0, attention.dim, dtype=parts.dtype)
@@ -206,20 +208,40 @@ class CompiledLayer:
         return _Call(angles, (cosines, sines, batch), about, ctypes.addressof(about))
 
 
-def run_together(
-    layers: Sequence[CompiledLayer], hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass
-) -> None:
-    """Runs plain layers one after the other, as `forward` does, in one call. Meanwhile other threads may have Python's
-    interpreter lock."""
-    call = layers[0]._call_of(hidden, angles, under_way)
-    calls = (LayerCall * len(layers))()
-    for each, layer in zip(calls, layers, strict=True):
-        keys, values = layer._keys_and_values(under_way)
-        assert keys is not None, "plain layers have attention"
-        assert values is not None
-        each.layer, each.keys, each.values = layer._address, keys.data_ptr(), values.data_ptr()
-        call.about.kv_type = KV_TYPES[keys.dtype]
-    loaded().draftwire_decoder_layers(ctypes.addressof(calls), len(layers), call.address)
+class LayersTogether:
+    """Plain layers that run one after the other, as `CompiledLayer.forward` does, in one call. Meanwhile other threads
+    may have Python's interpreter lock."""
+
+    def __init__(self, layers: Sequence[CompiledLayer], angles_of: Sequence[int]):
+        """angles_of: the index of each layer's angles"""
+        self._layers, self._angles_of = layers, angles_of
+        self._calls = (LayerCall * len(layers))()
+        self._cache: weakref.ref[KvCache] | None = None
+        """The cache that the calls are made for."""
+        self._kv_type = 0
+
+    def run(
+        self, begin: int, end: int, hidden: torch.Tensor, angles: Sequence[Angles], under_way: ForwardPass
+    ) -> None:
+        """Runs the layers from `begin` to `end` - 1. They overwrite hidden, bfloat16 [1, rows, width]."""
+        if self._cache is None or self._cache() is not under_way.cache:
+            self._place(under_way)
+        calls = [self._layers[0]._call_of(hidden, each, under_way) for each in angles]
+        for each in calls:
+            each.about.kv_type = self._kv_type
+        passes = (Pass * len(calls))(*(each.about for each in calls))
+        first = ctypes.addressof(self._calls) + begin * ctypes.sizeof(LayerCall)
+        loaded().draftwire_decoder_layers(first, end - begin, ctypes.addressof(passes))
+
+    def _place(self, under_way: ForwardPass) -> None:
+        for call, layer, which in zip(self._calls, self._layers, self._angles_of, strict=True):
+            keys, values = layer._keys_and_values(under_way)
+            assert keys is not None, "plain layers have attention"
+            assert values is not None
+            call.layer, call.keys, call.values = layer._address, keys.data_ptr(), values.data_ptr()
+            call.angles = which
+            self._kv_type = KV_TYPES[keys.dtype]
+        self._cache = weakref.ref(under_way.cache)
 
 
 def _eps(norms: Iterable[Norm | None]) -> float:

@@ -46,7 +46,7 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
 def runs_compiled(model: PreTrainedModel) -> bool:
     """Whether compiled code computes all results of `model` that depend on the order or the precision of operations.
 
-    torch then only looks up embeddings and converts numbers, which is exact.
+    torch then only looks up embeddings, scales and converts numbers, each of which has one correct result.
     """
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     rest = {name for parent in (model, decoder) for name, _ in parent.named_children()}
@@ -54,6 +54,7 @@ def runs_compiled(model: PreTrainedModel) -> bool:
         rest == {"model", "lm_head", "embed_tokens", "layers", "norm", "rotary_emb"}
         and all(isinstance(layer, FusedLayer) and layer.is_compiled for layer in decoder.layers)
         and all(kind_of(layer.library_layer).plain for layer in decoder.layers)
+        and not getattr(decoder.config, "final_logit_softcapping", None)
         and isinstance(decoder.norm, FusedNorm)
         and isinstance(decoder.rotary_emb, RotaryAngles)
         and isinstance(getattr(head, "product", None), CompiledProduct)

@@ -34,7 +34,8 @@ class LayerKind:
     rotates: Callable[[nn.Module], bool] = lambda attention: True
     """Whether an attention has rotary position embeddings."""
     plain: bool = False
-    """Whether the model around the layers is that of Llama: embedding, layers, norm, output head."""
+    """Whether the model around the layers is that of Llama: embedding, layers, norm, output head. The embedding may
+    scale its rows, and layers may differ in their angles, by their types."""
     mixers: tuple[str, ...] = ("self_attn",)
     """Attributes of which a layer has one: attention first, then mixers of tokens that stay transformers' code."""
     query_norm: str = "q_norm"
@@ -184,7 +185,7 @@ KINDS: dict[str, LayerKind] = {
     "GraniteDecoderLayer": _BARE,
     "GemmaDecoderLayer": LayerKind(adds_one=True),
     "Gemma2DecoderLayer": _GEMMA,
-    "Gemma3DecoderLayer": _GEMMA,
+    "Gemma3DecoderLayer": replace(_GEMMA, plain=True),
     "Gemma4TextDecoderLayer": replace(_GEMMA4, beside=_experts_beside),
     "Gemma4UnifiedTextDecoderLayer": _GEMMA4,
     "Olmo2DecoderLayer": _OLMO,

@@ -146,7 +146,7 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
     if (layer->token_gate.outputs) add_tokens(layer, pass, beside, stride);
 }
 
-void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *pass) {
+void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *passes) {
     for (const LayerCall *call = calls; call < calls + count; call++)
-        draftwire_decoder_layer(call->layer, pass, call->keys, call->values, NULL, 0);
+        draftwire_decoder_layer(call->layer, passes + call->angles, call->keys, call->values, NULL, 0);
 }
