@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_read_blocks_in_order": (None, (FLAG,)),
     "draftwire_gemm_kinds": (FLAG, ()),
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
+    "draftwire_rows_at_once": (COUNT, (FLAG, FLAG, COUNT)),
     "draftwire_block_values": (None, (POINTER, POINTER, COUNT, COUNT, COUNT, FLAG)),
     "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
@@ -19,6 +22,10 @@ _LEAST_TIMES, _MOST_TIMES = 2, 20
 _SECONDS = 3.0
 """Time for all passes, divided equally among their kinds. Fast passes, whose times a busy moment distorts most, are
 timed more often in it."""
+_SECONDS_OF_BLOCKS = 1.0
+"""Time for the passes in which products begin or end a block of rows, on top of it."""
+_MOST_BLOCKS = 4
+"""Blocks of rows whose ends are timed. Where there are more, another one adds little."""
 _LONG_PASS = 0.25
 """Seconds of a pass beyond which more rows are not tried. Their rows cost about as much each as the last ones tried."""
 _LEAST_ROWS = 4
@@ -39,7 +46,8 @@ def measure_step_cost(
 
     reads_features: whether the model reads a feature next to each token.
 
-    Times 1 to `most_rows` rows, in powers of two, after a context of 128 tokens (less if the KV cache is smaller), 16
+    Times 1 to `most_rows` rows after a context of 128 tokens (less if the KV cache is smaller): powers of two, and the
+    numbers between which compiled products need another block of rows, since one row more then costs a block. Times 16
     rows after a context of 1024 (cost per position seen), and 16 rows that each have their own context (cost per
     position read). Where a pass takes long, fewer rows are timed; StepCost extrapolates.
 
@@ -67,6 +75,10 @@ def measure_step_cost(
     longer = max(context, min(_LONG_CONTEXT, model.pool.capacity // 2, most - few))
     room = min(_MOST_SEQUENCES, model.pool.capacity // 2 // (context + 1))
     sequences = max((count for count in rows if count <= room), default=1)
+    first_times = dict(zip(rows, times, strict=True))
+    ends = _ends_of_blocks(model, [(count, taken[0]) for count, taken in first_times.items()])
+    rows = sorted({*rows, *ends})
+    times = [first_times.get(count, []) for count in rows]
     held = model.pool.take(max(context + rows[-1], longer + few, sequences * (context + 1)))
     try:
         batches = [batch_of([held[:context]], held[context : context + count]) for count in rows]
@@ -75,7 +87,9 @@ def measure_step_cost(
         own = held[sequences * context : sequences * (context + 1)]
         batches.append(batch_of(contexts, own))
         times += [[], []]
-        _time_again(model, batches, times)
+        share, of_end = _SECONDS / (len(batches) - len(ends)), _SECONDS_OF_BLOCKS / max(1, len(ends))
+        shares = [of_end if count in ends else share for count in rows] + [share, share]
+        _time_again(model, batches, times, shares)
     finally:
         model.pool.give_back(held)
     *seconds, at_longer, of_sequences = map(min, times)
@@ -104,18 +118,53 @@ def _first_times(model: PackedModel, rows: Sequence[int], batches: Sequence[Pack
     return times
 
 
-def _time_again(model: PackedModel, batches: Sequence[PackedBatch], times: Sequence[list[float]]) -> None:
-    """Times batches by turns, each until it has been timed often enough or for its share of the time."""
-    share = _SECONDS / len(batches)
+def _ends_of_blocks(model: PackedModel, timed: Sequence[tuple[int, float]]) -> list[int]:
+    """Other numbers of rows than those timed, below the largest, after or before which the products of the model need
+    another block of rows. There are no more than can be timed in the time for them.
 
-    def is_due(taken: list[float]) -> bool:
+    timed: numbers of rows, ascending, each with the seconds of a pass.
+    """
+    sizes: Counter[str] = Counter()
+    products: dict[str, CompiledProduct] = {}
+    for each in model.model.modules():
+        if isinstance(each, CompiledProduct):
+            sizes[each.weight_type] += each.outputs * each.inputs
+            products[each.weight_type] = each
+    if not products:
+        return []
+    product = products[sizes.most_common(1)[0][0]]
+
+    def blocks(rows: int) -> tuple[int, int]:
+        at_once = product.rows_at_once(rows)
+        return at_once, -(-rows // at_once)
+
+    counts, most = [rows for rows, _ in timed], timed[-1][0]
+    if product.rows_at_once(most) == 1:
+        return []
+    last = [rows for rows in range(1, most) if blocks(rows) != blocks(rows + 1)][:_MOST_BLOCKS]
+    found: list[int] = []
+    left = _SECONDS_OF_BLOCKS
+    for rows in sorted({each for end in last for each in (end, end + 1)} - set(counts)):
+        left -= _LEAST_TIMES * timed[bisect.bisect_left(counts, rows)][1]
+        if left < 0:
+            break
+        found.append(rows)
+    return found
+
+
+def _time_again(
+    model: PackedModel, batches: Sequence[PackedBatch], times: Sequence[list[float]], shares: Sequence[float]
+) -> None:
+    """Times batches by turns, each until it has been timed often enough or for its share of the time, in seconds."""
+
+    def is_due(taken: list[float], share: float) -> bool:
         if len(taken) < _LEAST_TIMES:
             return not taken or taken[0] < _ONCE
         return len(taken) < _MOST_TIMES and sum(taken) < share
 
-    while any(map(is_due, times)):
-        for batch, taken in zip(batches, times, strict=True):
-            if is_due(taken):
+    while any(map(is_due, times, shares)):
+        for batch, taken, share in zip(batches, times, shares, strict=True):
+            if is_due(taken, share):
                 taken.append(_timed(model, batch))
 
 

@@ -45,6 +45,10 @@ int32_t draftwire_gemm_kinds(void);
 /* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
+/* The most rows that a product of `rows` rows takes at once. With more it divides them into as few blocks as possible, and
+ * goes through the weight once for each. */
+int64_t draftwire_rows_at_once(int32_t type, int32_t kind, int64_t rows);
+
 /* The values of units of a weight in blocks, of `size` bytes and `inputs` values each: to, bfloat16 [units, inputs]. type: one
  * of Q8_0_WEIGHT to MXFP4_WEIGHT */
 void draftwire_block_values(const uint8_t *from, uint16_t *to, int64_t units, int64_t size, int64_t inputs, int32_t type);

@@ -40,6 +40,11 @@ class CompiledProduct(nn.Module):
         """Whether the weight is quantised in blocks (`csrc/products/gemm_blocks.c`)."""
         return WEIGHT_TYPES.index("q8_0") <= self.number <= WEIGHT_TYPES.index("group8")
 
+    def rows_at_once(self, rows: int) -> int:
+        """The most rows that a product of `rows` rows takes at once. With more it divides them into as few blocks as
+        possible, and goes through the weight once for each."""
+        return int(loaded().draftwire_rows_at_once(self.number, gemm_kind(), rows))
+
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows: bfloat16 or float32 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 or float32 [rows, outputs]"""
         rows = rows.contiguous()

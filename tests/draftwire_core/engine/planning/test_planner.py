@@ -86,6 +86,13 @@ def test_the_length_of_a_chain_follows_from_its_probabilities() -> None:
     assert len(sure.nodes[0]) > len(unsure.nodes[0]) > 0 == len(hopeless.nodes[0])
 
 
+def test_no_node_begins_a_block_of_rows_that_costs_more_than_it_gains() -> None:
+    candidates = [candidate(chain([0.6] * 20)) for _ in range(8)]
+    smooth = planner_of(StepCost([1, 8, 16, 32], [0.010, 0.011, 0.012, 0.022])).plan(candidates)
+    in_blocks = planner_of(StepCost([1, 8, 16, 17, 32], [0.010, 0.011, 0.012, 0.020, 0.022])).plan(candidates)
+    assert sum(map(len, smooth.nodes)) > sum(map(len, in_blocks.nodes)) == 16 - 8
+
+
 def test_a_drafter_that_nobody_knows_is_not_verified() -> None:
     tree = TokenTree(1, 0)
     tree.add(tree.root, 1, 0.9, "gone")

@@ -284,6 +284,16 @@ void multiply_f16(const Gemm *p, int32_t kind, int32_t threads) {
     else plain_half_gemm(p, threads);
 }
 
+int64_t rows_of_bf16(int32_t kind) {
+    if (kind == AMX_GEMM) return ROW_BLOCK;
+    if (kind == AVX512BF16_GEMM) return AVX_ROWS;
+    return kind >= AVX512_GEMM ? avx512_rows : kind >= AVX2_GEMM ? avx2_rows : plain_rows;
+}
+
+int64_t rows_of_f16(int32_t kind) {
+    return kind >= AVX512_GEMM ? avx512_half_rows : kind >= AVX2_GEMM ? avx2_half_rows : plain_half_rows;
+}
+
 #else
 
 #if defined(__aarch64__) && defined(__linux__)
@@ -312,6 +322,10 @@ void multiply_f16(const Gemm *p, int32_t kind, int32_t threads) {
     plain_half_gemm(p, threads);
 }
 
+int64_t rows_of_bf16(int32_t kind) { return (void)kind, plain_rows; }
+
+int64_t rows_of_f16(int32_t kind) { return (void)kind, plain_half_rows; }
+
 #endif
 
 INLINE void round_elements_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
@@ -339,4 +353,12 @@ void draftwire_gemm(const Gemm *call, int32_t kind, int32_t threads) {
     else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);
     else if (p->type == FP8_WEIGHT) multiply_fp8(p, kind, threads);
     else multiply_blocks(p, kind, threads);
+}
+
+int64_t draftwire_rows_at_once(int32_t type, int32_t kind, int64_t rows) {
+    if (type == BF16_WEIGHT) return rows_of_bf16(kind);
+    if (type == F16_WEIGHT) return rows_of_f16(kind);
+    if (type == INT8_WEIGHT) return rows_of_int8(kind);
+    if (type == FP8_WEIGHT) return rows_of_fp8(kind);
+    return rows_of_blocks(type, kind, rows);
 }

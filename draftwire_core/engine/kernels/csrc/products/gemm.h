@@ -13,6 +13,13 @@ void multiply_int8(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads);
 
+/* As for draftwire_rows_at_once. */
+int64_t rows_of_bf16(int32_t kind);
+int64_t rows_of_f16(int32_t kind);
+int64_t rows_of_int8(int32_t kind);
+int64_t rows_of_blocks(int32_t type, int32_t kind, int64_t rows);
+int64_t rows_of_fp8(int32_t kind);
+
 #if defined(__x86_64__)
 /* Whether AVXVNNI_GEMM may use AVX-VNNI's own encoding; if not, and it is supported, AVX-512's. */
 int draftwire_has_avx_vnni(void);

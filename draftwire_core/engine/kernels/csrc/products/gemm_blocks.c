@@ -529,3 +529,15 @@ void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
     run(p, plain_round_rows, plain_groups, 1, 1, threads);
 #endif
 }
+
+int64_t rows_of_blocks(int32_t type, int32_t kind, int64_t rows) {
+    (void)type, (void)rows;
+#if defined(__x86_64__)
+    if (kind == AMX_GEMM && rows >= AMX_LEAST_ROWS(type)) return AMX_ROWS;
+    if (kind >= AVX512VNNI_GEMM) return vnni_rows;
+    if (kind >= AVX2_GEMM) return kind == AVXVNNI_GEMM ? avxvnni_rows : avx2_rows;
+#elif defined(__aarch64__)
+    if (kind >= NEON_GEMM) return kind == I8MM_GEMM ? i8mm_rows : kind == DOTPROD_GEMM ? dotprod_rows : neon_rows;
+#endif
+    return (void)kind, 1;
+}

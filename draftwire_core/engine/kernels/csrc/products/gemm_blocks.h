@@ -306,6 +306,8 @@ BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first,
     round_blocks(p, first, last, BLOCK_ROWS, BLOCK_NAME(zero_of)(p->type));
 }
 
+enum { BLOCK_NAME(rows) = BLOCK_ROWS };
+
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {EVERY_BLOCK_TYPE(BLOCK_ENTRY)};
     run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, BLOCK_STREAMS, threads);

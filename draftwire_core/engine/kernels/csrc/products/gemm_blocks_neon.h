@@ -217,6 +217,8 @@ static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last,
     round_blocks(call, first, last, NEON_ROWS, 0);
 }
 
+enum { NEON_NAME(rows) = NEON_ROWS };
+
 static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {EVERY_BLOCK_TYPE(NEON_ENTRY)};
     run(p, NEON_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], NEON_ROWS, 1, threads);

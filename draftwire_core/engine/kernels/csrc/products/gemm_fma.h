@@ -199,6 +199,8 @@ FMA_TARGET static void FMA_NAME(groups)(const void *call, int64_t first, int64_t
     }
 }
 
+enum { FMA_NAME(rows) = FMA_ROWS };
+
 static void FMA_NAME(gemm)(const Gemm *p, int32_t threads) {
     const int64_t blocks = (p->row_count + FMA_ROWS - 1) / FMA_ROWS, elements = FMA_ROWS * p->inputs;
     draftwire_parallel_for(FMA_NAME(widen_blocks), p, blocks, (LEAST_WIDENED + elements - 1) / elements, threads);

@@ -142,3 +142,10 @@ void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads) {
     (void)kind;
     run(p, plain_widen_blocks, plain_groups, 1, threads);
 }
+
+int64_t rows_of_fp8(int32_t kind) {
+#if defined(__x86_64__)
+    if (kind >= AVX2_GEMM) return kind >= AVX512VNNI_GEMM ? AVX512_ROWS : AVX2_ROWS;
+#endif
+    return (void)kind, 1;
+}

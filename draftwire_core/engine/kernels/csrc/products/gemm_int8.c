@@ -102,8 +102,12 @@ void multiply_int8(const Gemm *p, int32_t kind, int32_t threads) {
     for_all_groups(kind == AMX_GEMM ? amx_groups : avx_groups, p, 1, threads);
 }
 
+int64_t rows_of_int8(int32_t kind) { return kind == AMX_GEMM ? ROW_BLOCK : AVX_ROWS; }
+
 #else
 
 void multiply_int8(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+
+int64_t rows_of_int8(int32_t kind) { return (void)kind, 1; }
 
 #endif

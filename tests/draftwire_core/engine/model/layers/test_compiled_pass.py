@@ -13,7 +13,7 @@ from tests.harness.engine.special_models import llama
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
-@pytest.mark.parametrize("case", ["grouped heads", "gated attention, delta nets"])
+@pytest.mark.parametrize("case", ["grouped heads", "two kinds of angles", "gated attention, delta nets"])
 def test_logits_and_states_are_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = packed(fused_model(case, torch.bfloat16))
     assert model.passes.compiled is not None
