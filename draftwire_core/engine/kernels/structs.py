@@ -169,7 +169,8 @@ class Sample(ctypes.Structure):
 
 
 WEIGHT_TYPES = (
-    "bf16", "f16", "int8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8"
+    "bf16", "f16", "int8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "mxfp4",
+    "group4", "group8", "fp8",
 )  # fmt: skip
 """The types of weights; the index is the library's number."""
 

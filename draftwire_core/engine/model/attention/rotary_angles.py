@@ -23,7 +23,9 @@ class RotaryAngles(nn.Module):
     def __init__(self, embedding: nn.Module):
         """embedding: supported by `has_fixed_frequencies`"""
         super().__init__()
-        kinds = {kind: f"{kind}_" for kind in embedding.rope_type} if isinstance(embedding.rope_type, dict) else {"": ""}
+        kinds = (
+            {kind: f"{kind}_" for kind in embedding.rope_type} if isinstance(embedding.rope_type, dict) else {"": ""}
+        )
         self.scalings = {kind: float(getattr(embedding, f"{at}attention_scaling")) for kind, at in kinds.items()}
         self.frequencies: dict[str, torch.Tensor] = {
             kind: getattr(embedding, f"{at}inv_freq").float().contiguous() for kind, at in kinds.items()

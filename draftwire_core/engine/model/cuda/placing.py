@@ -48,8 +48,8 @@ class PackedEmbedding(nn.Module):
 def place_stored(model: PreTrainedModel) -> None:
     """Replaces the quantised layers of a checkpoint by such on the model's device, where its other tensors are.
 
-    Those of `WIDENED_ON_GPUS` become bfloat16, as do embedding and output head if the kernels do not support their type. Raises
-    ModelLoadError, which names the layer, for others.
+    Those of `WIDENED_ON_GPUS` become bfloat16, as do embedding and output head if the kernels do not support their
+    type. Raises ModelLoadError, which names the layer, for others.
     """
     device, head = model.device, model.get_output_embeddings()
     placed: dict[int, DeviceWeight] = {}  # a head may be the embedding

@@ -220,9 +220,7 @@ class LayersTogether:
         """The cache that the calls are made for."""
         self._kv_type = 0
 
-    def run(
-        self, begin: int, end: int, hidden: torch.Tensor, angles: Sequence[Angles], under_way: ForwardPass
-    ) -> None:
+    def run(self, begin: int, end: int, hidden: torch.Tensor, angles: Sequence[Angles], under_way: ForwardPass) -> None:
         """Runs the layers from `begin` to `end` - 1. They overwrite hidden, bfloat16 [1, rows, width]."""
         if self._cache is None or self._cache() is not under_way.cache:
             self._place(under_way)
