@@ -99,7 +99,8 @@ class _ReadParameters:
                 module._parameters[own] = nn.Parameter(self._plain(full), requires_grad=False)
         for own, buffer in list(module.named_buffers(recurse=False)):
             if own not in module._non_persistent_buffers_set:
-                module._buffers[own] = self._plain(f"{name}.{own}").to(buffer.dtype)
+                values = self._plain(f"{name}.{own}")
+                module._buffers[own] = values if buffer.is_floating_point() else values.to(buffer.dtype)
 
     def _experts(self, name: str, module: nn.Module) -> StoredExperts:
         """The experts of a layer, whose matrices are views of tensors with those of all experts."""
