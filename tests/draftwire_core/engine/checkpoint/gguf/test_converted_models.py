@@ -154,5 +154,7 @@ def test_the_engine_runs_it_in_blocks(name: str, files: dict[str, Path], origina
     model = PackedModel.load(str(path), slots=600)
     report = run_self_test(model)
     assert report.error <= report.tolerance
-    biases = [buffer for name, buffer in model.model.named_buffers() if name.endswith("e_score_correction_bias")]
-    assert all(bias.dtype == torch.float32 for bias in biases) and (name != "glm4-moe" or biases)
+    if name == "glm4-moe":  # as transformers keeps them
+        buffers = dict(model.model.named_buffers())
+        biases = [buffer for path, buffer in buffers.items() if path.endswith("e_score_correction_bias")]
+        assert biases and all(bias.dtype == torch.float32 for bias in biases)
