@@ -25,11 +25,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Set before anything imports triton: its kernels run in Triton's interpreter, on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-if importlib.util.find_spec("torch"):
-    import torch
-
-    torch.set_num_threads(TORCH_THREADS)
-
 if importlib.util.find_spec("structlog"):
     import structlog
 
@@ -51,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.suite.skipped import Skipped
     from tests.harness.suite.tiers import Tiers
 
+    hands_out = "PYTEST_XDIST_WORKER" not in os.environ and getattr(config.option, "numprocesses", None)
+    if importlib.util.find_spec("torch") and not hands_out:
+        import torch
+
+        torch.set_num_threads(TORCH_THREADS)
     config.pluginmanager.register(fixtures, "draftwire services")
     if importlib.util.find_spec("structlog"):
         from tests.harness.suite import logs

@@ -41,9 +41,12 @@ class Budget:
         """The slow ones among the tests."""
         self._fixtures: Counter[str] = Counter()
         """Seconds of fixtures that several tests share, by name and the file of the first test."""
+        self._slow_fixtures: Counter[str] = Counter()
+        """Those of them that a slow test was the first to need, by file."""
         self._shared = 0.0
         """Seconds of such fixtures since the test began."""
-        self._depth = 0
+        self._ended: float | None = None
+        """What had been used when the last test ended; None at the beginning."""
         self._workers: list[dict[str, Any]] = []
 
     # Measuring, where tests run
@@ -53,25 +56,23 @@ class Budget:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
         """Notes what a test has used, its teardown included, unless everything else is torn down as well."""
-        before, self._shared, self._called = _used(), 0.0, 0.0
+        self._before = _used() if self._ended is None else self._ended
+        self._shared = self._called = 0.0
         self._current = _without_group(item.nodeid).partition("::")[0]
+        slow = self._current_is_slow = item.get_closest_marker("slow") is not None
         result = yield
-        ended = self._called if nextitem is None else _used()
-        self._tests[item.nodeid] = max(0.0, ended - before - self._shared)
-        if item.get_closest_marker("slow"):
+        self._ended = None if nextitem is None else _used()
+        ended = self._called if self._ended is None else self._ended
+        self._tests[item.nodeid] = max(0.0, ended - self._before - self._shared)
+        if slow:
             self._slow.append(item.nodeid)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Begins a test's account."""
-        self._before = _used()
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fails a test of the default tier that used too much, or one of the quick tier that started a process."""
-        running, ended = set(children()), _ended_children()
+        quick = self._tier == "quick"
+        running, ended = set(children() if quick else ()), _ended_children()
         result = yield
         slow = item.get_closest_marker("slow") is not None
         self._called = _used()
@@ -82,7 +83,7 @@ class Budget:
                 "use less, or move it to a slow class or file",
                 pytrace=False,
             )
-        if self._tier == "quick" and (_ended_children() > ended or not running.issuperset(children())):
+        if quick and (_ended_children() > ended or not running.issuperset(children())):
             pytest.fail("started a process: mark its file with pytest.mark.processes", pytrace=False)
         return result
 
@@ -98,11 +99,18 @@ class Budget:
             used = max(0.0, _used() - before - (self._shared - inside))
             self._shared += used
             self._fixtures[f"{fixturedef.argname}, for {self._current}"] += used
+            if self._current_is_slow:
+                self._slow_fixtures[self._current] += used
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hands a worker's account to the controller."""
-        found = {"tests": self._tests, "slow": self._slow, "fixtures": dict(self._fixtures)}
+        found = {
+            "tests": self._tests,
+            "slow": self._slow,
+            "fixtures": dict(self._fixtures),
+            "slow fixtures": dict(self._slow_fixtures),
+        }
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["budget"] = found
@@ -122,10 +130,12 @@ class Budget:
         tests: dict[str, float] = {}
         slow: set[str] = set()
         fixtures: Counter[str] = Counter()
+        of_slow: Counter[str] = Counter()
         for each in self._workers:
             tests |= {_without_group(name): used for name, used in each["tests"].items()}
             slow |= {_without_group(name) for name in each["slow"]}
             fixtures.update(each["fixtures"])
+            of_slow.update(each["slow fixtures"])
         if not tests or terminalreporter.config.option.collectonly:
             return
         write = terminalreporter.write_line
@@ -156,11 +166,8 @@ class Budget:
         compared = f", of {RUN_MINUTES:g} that the default tier may use" if self._tier == "default" else ""
         write(f"processor minutes of the whole run: {minutes:.1f}{compared}")
         if self._record:
-            of_slow: Counter[str] = Counter()
             for name in slow:
                 of_slow[name.partition("::")[0]] += tests[name]  # type: ignore[assignment]
-            for file in of_slow.keys() - {name.partition("::")[0] for name in tests.keys() - slow}:
-                of_slow[file] = files[file]  # its fixtures as well
             default = {file: used - of_slow[file] for file, used in files.items()}
             self._durations.record({} if self._tier == "slow" else default, dict(of_slow))
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from tests.harness.suite import durations
 
 pytestmark = pytest.mark.processes
 
@@ -56,6 +60,28 @@ class TestCrossings:
     def test_by_itself(self):
         spend()
 """
+SLOW_FIXTURE = """
+import time
+
+import pytest
+
+def spend():
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+
+def test_cheap():
+    pass
+
+@pytest.mark.slow
+class TestCrossings:
+    @pytest.fixture(scope="class")
+    def model(self):
+        spend()
+
+    def test_with_a_shared_fixture(self, model):
+        spend()
+"""
 ENDS_A_PROCESS = """
 import subprocess, sys
 
@@ -96,7 +122,8 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """An empty suite with the plugins."""
     pytester.makeconftest(PLUGINS)
     pytester.makeini(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    slow: slow\n    processes: processes\n"
+        "[pytest]\naddopts = -pno:schemathesis\nasyncio_default_fixture_loop_scope = function\n"
+        "markers =\n    slow: slow\n    processes: processes\n"
     )
     return pytester
 
@@ -105,7 +132,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
 def test_a_tier_has_its_files_and_classes(suite: pytest.Pytester, tier: str, count: int) -> None:
     suite.makepyfile(test_kinds=SLOW_CLASS, test_services=PROCESSES)
     suite.runpytest_inprocess("--tier", tier).assert_outcomes(
-        passed=count, deselected={"default": 2, "quick": 2, "all": 0, "slow": 2}[tier]
+        passed=count, deselected={"default": 0, "quick": 0, "all": 0, "slow": 2}[tier]
     )
 
 
@@ -128,6 +155,14 @@ def test_no_test_is_slow_by_itself(suite: pytest.Pytester, test: str) -> None:
     result = suite.runpytest_inprocess("--tier", "default")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*`slow` marks a whole file or a whole class"])
+
+
+def test_fixtures_of_slow_tests_are_recorded_as_slow(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durations, "FILE", suite.mkdir("recorded") / "durations.json")
+    suite.makepyfile(test_them=SLOW_FIXTURE)
+    suite.runpytest_inprocess("--tier", "all", "--record-durations").assert_outcomes(passed=2)
+    recorded = json.loads(durations.FILE.read_text())
+    assert recorded["slow"]["test_them.py"] >= 0.5 and recorded["default"].get("test_them.py", 0.0) < 0.3
 
 
 def test_a_test_that_uses_too_much_fails(suite: pytest.Pytester) -> None:

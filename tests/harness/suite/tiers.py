@@ -1,9 +1,9 @@
 """Tiers of the suite: quick, default, slow and all. Whole files and classes are in a tier, never a single parameter.
 
 A file is slow if it says `pytestmark = pytest.mark.slow` (or begins its list of marks so), a class if
-`@pytest.mark.slow` stands before it. A slow file is not even imported in the other tiers. The quick tier is the default
-tier without the files that start processes (`pytest.mark.processes`) and without those whose recorded time is more than
-`QUICK_SECONDS`.
+`@pytest.mark.slow` stands before it. A slow file is not even imported in the other tiers, and the tests of a slow class
+are not made. The quick tier is the default tier without the files that start processes (`pytest.mark.processes`) and
+without those whose recorded time is more than `QUICK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ class Tiers:
             if _PROCESSES_FILE.search(text) or self._durations.seconds(name, self.tier) > QUICK_SECONDS:
                 return True
         return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
+        """Leaves out slow classes before their tests are made, which takes each worker seconds."""
+        if self.tier in ("slow", "all") or not isinstance(obj, type):
+            return None
+        marks = getattr(obj, "pytestmark", [])
+        return [] if isinstance(marks, list) and any(mark.name == "slow" for mark in marks) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
