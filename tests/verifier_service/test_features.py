@@ -98,14 +98,19 @@ class TestNoTokenOfLongRequestsDependsOnIt:
         await check_several_requests(verifier, sampling, 60)
 
 
-@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
 class TestNoTokenDependsOnIt:
-    @pytest.mark.parametrize("remote", ["auto", "int8"], indirect=True)
+    @pytest.mark.parametrize(
+        ("sampling", "remote"),
+        [(greedy(), "auto"), (sampled(), "int8")],
+        ids=["greedy", "sampled"],
+        indirect=["remote"],
+    )
     async def test_several_requests_at_once(
         self, verifier: InProcessVerifier, remote: ModelChanges, sampling: Any
     ) -> None:
         await check_several_requests(verifier, sampling, 20)
 
+    @pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
     async def test_swapped_while_a_request_runs(
         self, verifier: InProcessVerifier, remote: ModelChanges, eagle: Path, sampling: Any
     ) -> None:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from draftwire import CallSpelling, ChatFormat
@@ -59,7 +59,10 @@ PIECES = [
     "<tool_call>weather<arg_key>city</arg_key><arg_value>", "<|tool_call_start|>[weather(city='", "{", "}", "[", "]",
     '"', "\\", ",", ":", ";", " ", "\n", "  \t", "<", "|", "text", "null", "1",
 ]  # fmt: skip
-ANSWERS = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+CUTS = {
+    "answer": st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
+    "cuts": st.lists(st.integers(0, 400), max_size=8),
+}
 
 
 def name_of(chat_format: ChatFormat) -> str:
@@ -72,15 +75,20 @@ def parse(chat_format: ChatFormat, pieces: list[str]) -> list[Part]:
     return joined([part for piece in pieces for part in parser.push(piece)] + parser.end())
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
-@given(answer=ANSWERS, cuts=st.lists(st.integers(0, 400), max_size=8))
-@example(answer='[TOOL_CALLS] [{"name": "clock"}, ]x', cuts=[])
-@example(answer='<tool_call>{"name": "clock"} <tool_call>{"name": "clock"}', cuts=[29])
-def test_an_answer_is_the_same_however_it_is_cut(chat_format: ChatFormat, answer: str, cuts: list[int]) -> None:
+def check_cuts(chat_format: ChatFormat, answer: str, cuts: list[int]) -> None:
     whole = parse(chat_format, [answer])
     assert parse(chat_format, list(answer)) == whole
     ends = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
     assert parse(chat_format, [answer[a:b] for a, b in pairwise(ends)]) == whole
+
+
+@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
+@settings(max_examples=15)
+@given(**CUTS)
+@example(answer='[TOOL_CALLS] [{"name": "clock"}, ]x', cuts=[])
+@example(answer='<tool_call>{"name": "clock"} <tool_call>{"name": "clock"}', cuts=[29])
+def test_an_answer_is_the_same_however_it_is_cut(chat_format: ChatFormat, answer: str, cuts: list[int]) -> None:
+    check_cuts(chat_format, answer, cuts)
 
 
 LONG = {
@@ -104,10 +112,17 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
-@pytest.mark.parametrize("case", LONG)
-def test_the_work_grows_with_the_length(chat_format: ChatFormat, case: str) -> None:
-    """In instructions, whole and in pieces: twice the text takes about twice as many."""
+WRITTEN_FOR = {
+    "white space": "hermes", "white space behind a mark": "qwen 3.5", "an argument": "hermes",
+    "escapes": "mistral_args", "brackets": "llama", "reasoning": "hermes", "a parameter": "qwen 3.5",
+    "a number": "glm", "spaces within a mark": "two tags", "tags that are text": "glm", "a quoted string": "gemma 4",
+    "words": "gemma 4", "apostrophes": "lfm 2", "spaces behind apostrophes": "lfm 2", "calls": "lfm 2",
+    "a name": "qwen 3.5", "messages": "harmony",
+}  # fmt: skip
+"""The format whose marks a long answer has."""
+
+
+def check_work(chat_format: ChatFormat, case: str) -> None:
     begin, repeated, end = LONG[case]
 
     def pieces(count: int) -> list[str]:
@@ -118,11 +133,41 @@ def test_the_work_grows_with_the_length(chat_format: ChatFormat, case: str) -> N
         assert long < 2.3 * short + 1000
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
-def test_white_space_that_is_held_back_is_copied_once(chat_format: ChatFormat) -> None:
+@pytest.mark.parametrize("case", LONG)
+def test_the_work_grows_with_the_length(case: str) -> None:
+    """In instructions, whole and in pieces: twice the text takes about twice as many. In the format of the answer and
+    in one that takes its marks for text."""
+    check_work(next(each for each in FORMATS if name_of(each) == WRITTEN_FOR[case]), case)
+    check_work(FORMATS[[*LONG].index(case) % len(FORMATS)], case)
+
+
+def check_white_space(chat_format: ChatFormat) -> None:
     """400,000 letters of it: copies with each piece would take more than the budget of a test, or give others."""
     parser = answer_parser(chat_format, TOOLS, reasoning=True)
     parts = [part for _ in range(200_000) for part in parser.push("  ")]
     trimmed = chat_format.reasoning_open  # white space around the reasoning is left out
     content = "x" if trimmed else " " * 400_000 + "x"
     assert joined([*parts, *parser.push("x"), *parser.end()]) == [Reasoning(content) if trimmed else Content(content)]
+
+
+@pytest.mark.parametrize("chat_format", [FORMATS[0], *FORMATS[len(SPELLINGS) :]], ids=name_of)
+def test_white_space_that_is_held_back_is_copied_once(chat_format: ChatFormat) -> None:
+    check_white_space(chat_format)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
+class TestEveryFormat:
+    @settings(max_examples=120)
+    @given(**CUTS)
+    def test_an_answer_is_the_same_however_it_is_cut(
+        self, chat_format: ChatFormat, answer: str, cuts: list[int]
+    ) -> None:
+        check_cuts(chat_format, answer, cuts)
+
+    @pytest.mark.parametrize("case", LONG)
+    def test_the_work_grows_with_the_length(self, chat_format: ChatFormat, case: str) -> None:
+        check_work(chat_format, case)
+
+    def test_white_space_that_is_held_back_is_copied_once(self, chat_format: ChatFormat) -> None:
+        check_white_space(chat_format)

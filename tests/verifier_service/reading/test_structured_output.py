@@ -87,10 +87,7 @@ def ahead(form: dict[str, Any], on: bool) -> StructuredOutput:
     return StructuredOutput(json_schema=json.dumps(form), jump_ahead=on)
 
 
-KINDS = (
-    "flat", "optional properties", "enum", "array bounds", "multipleOf", "unicode", "pattern", "recursion", "anyOf",
-    "oneOf by a tag", "patternProperties", "tuple",
-)  # fmt: skip
+KINDS = ("flat", "optional properties", "multipleOf", "unicode", "pattern", "recursion", "oneOf by a tag", "tuple")
 """Schemas that between them have objects, arrays, numbers, texts, references and alternatives."""
 
 
@@ -232,7 +229,7 @@ class TestNoTokenDependsOnDrafters:
         await drafted.pool.membership.attach("draft:1", "")
         drafted.engine.drafts_awaited = True
         number = AcceptanceRule.Value(f"ACCEPTANCE_RULE_{rule}")
-        for seed in range(3):
+        for seed in range(2):
             output = await drafted.generate(
                 asking(drafted, FORM, sampling=warm(seed), speculation=SpeculationOptions(acceptance=number))
             )

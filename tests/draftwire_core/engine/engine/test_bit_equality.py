@@ -173,8 +173,18 @@ def check_8_bits(case: str, dtype: torch.dtype, kernels: Kernels) -> None:
         use_kernels(before)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
-def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
+def test_many_blocks_of_keys() -> None:
+    check_many_blocks(torch.bfloat16)
+
+
+@pytest.mark.slow
+class TestManyBlocksOfKeys:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    def test_rows_have_the_same_bits(self, dtype: torch.dtype) -> None:
+        check_many_blocks(dtype)
+
+
+def check_many_blocks(dtype: torch.dtype) -> None:
     """The order in which torch.sum adds nine blocks, for example, depends on the number of query rows."""
     model = packed(tiny_model("Llama", dtype, num_hidden_layers=1))
     texts = [random_tokens(1118, seed=1), random_tokens(712, seed=2)]

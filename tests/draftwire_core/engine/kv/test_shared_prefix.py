@@ -92,9 +92,7 @@ def outcomes_of(engine: Attached) -> dict[int, SequenceOutcome]:
     return found
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
+def check_tokens(drafter: str, sampling: SamplingParams) -> None:
     """Side by side, then one after another, then as the next turns of the same conversations."""
     engine = engine_of(drafter=drafter)
     specs = [spec_of(index, prompt, sampling) for index, prompt in enumerate(PROMPTS)]
@@ -107,9 +105,14 @@ def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
     assert run(engine, turns, drafter) == sum(spec.max_length - 1 for spec in specs)
 
 
-@pytest.mark.parametrize("drafter", [each for each in DRAFTERS if each != "scripted"])
-@pytest.mark.parametrize("slots", [130, 170, 260])
-def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str) -> None:
+@pytest.mark.parametrize(
+    ("drafter", "sampling"), [(each, SAMPLED if place % 2 else GREEDY) for place, each in enumerate(DRAFTERS)]
+)
+def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
+    check_tokens(drafter, sampling)
+
+
+def check_scarce_slots(slots: int, drafter: str) -> None:
     """Prefixes are evicted all the time, and sequences are preempted."""
     engine = engine_of(slots, drafter, max_tree_nodes=8)
     preempts = (slots, drafter) == (130, "none")
@@ -127,6 +130,13 @@ def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str)
         assert engine.preemptions > 0
 
 
+@pytest.mark.parametrize(
+    ("slots", "drafter"), [(130, "none"), (130, "draft model"), (170, "early exit"), (260, "ngram")]
+)
+def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str) -> None:
+    check_scarce_slots(slots, drafter)
+
+
 events = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, len(PROMPTS) - 1)),
@@ -137,9 +147,7 @@ events = st.lists(
 )
 
 
-@given(events, st.sampled_from([130, 170, 260]), st.sampled_from([8, 16, 64]))
-@settings(max_examples=15, deadline=None)
-def test_whatever_happens_tokens_are_the_same(script: list[tuple[str, int]], slots: int, max_step_rows: int) -> None:
+def check_events(script: list[tuple[str, int]], slots: int, max_step_rows: int) -> None:
     engine = engine_of(slots, max_tree_nodes=8, max_step_rows=max_step_rows)
     specs: list[SequenceSpec] = []
     said: dict[int, list[int]] = {}
@@ -169,6 +177,35 @@ def test_whatever_happens_tokens_are_the_same(script: list[tuple[str, int]], slo
         tokens, expected = said[spec.sequence_id], plain(spec)
         assert tokens == expected[: len(tokens)]
         assert len(tokens) == COUNT or spec.sequence_id in removed
+
+
+whatever = given(events, st.sampled_from([130, 170, 260]), st.sampled_from([8, 16, 64]))
+
+
+@settings(max_examples=8, deadline=None)
+@whatever
+def test_whatever_happens_tokens_are_the_same(script: list[tuple[str, int]], slots: int, max_step_rows: int) -> None:
+    check_events(script, slots, max_step_rows)
+
+
+@pytest.mark.slow
+class TestEveryCombination:
+    @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+    @pytest.mark.parametrize("drafter", DRAFTERS)
+    def test_no_token_depends_on_it(self, drafter: str, sampling: SamplingParams) -> None:
+        check_tokens(drafter, sampling)
+
+    @pytest.mark.parametrize("drafter", [each for each in DRAFTERS if each != "scripted"])
+    @pytest.mark.parametrize("slots", [130, 170, 260])
+    def test_no_token_depends_on_it_where_slots_are_scarce(self, slots: int, drafter: str) -> None:
+        check_scarce_slots(slots, drafter)
+
+    @settings(max_examples=40, deadline=None)
+    @whatever
+    def test_whatever_happens_tokens_are_the_same(
+        self, script: list[tuple[str, int]], slots: int, max_step_rows: int
+    ) -> None:
+        check_events(script, slots, max_step_rows)
 
 
 def test_a_resumed_sequence_finds_what_it_had_said() -> None:

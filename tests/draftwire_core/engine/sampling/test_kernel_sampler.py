@@ -41,9 +41,19 @@ def expected(logits: torch.Tensor, params: list[SamplingParams], positions: list
     return tokens
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("vocabulary", [1, 63, 300, SLICE, SLICE + 1, 3 * SLICE - 7])
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+VOCABULARIES = [1, 63, 300, SLICE, SLICE + 1, 3 * SLICE - 7]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"),
+    [(each, DTYPES[place % 3]) for place, each in enumerate(VOCABULARIES)] + [(VOCABULARIES[-1], DTYPES[0])],
+)
 def test_random_logits(dtype: torch.dtype, vocabulary: int) -> None:
+    check_random_logits(dtype, vocabulary)
+
+
+def check_random_logits(dtype: torch.dtype, vocabulary: int) -> None:
     scale = random.Random(vocabulary).choice([0.1, 3.0, 12.0])
     logits = (scale * torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(vocabulary))).to(dtype)
     assert drawn_by_kernels(logits, PARAMS, POSITIONS) == expected(logits, PARAMS, POSITIONS)
@@ -90,9 +100,26 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("filters", FILTERS)
-@pytest.mark.parametrize("scale", [0.0, 0.5, 6.0])
-@pytest.mark.parametrize("vocabulary", [5, 300, SLICE + 77])
+@pytest.mark.parametrize(("vocabulary", "scale"), [(5, 0.0), (300, 6.0), (SLICE + 77, 0.5)])
 def test_filters(vocabulary: int, scale: float, filters: str) -> None:
+    check_filters(vocabulary, scale, filters)
+
+
+@pytest.mark.slow
+class TestEveryCombination:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("vocabulary", VOCABULARIES)
+    def test_random_logits(self, dtype: torch.dtype, vocabulary: int) -> None:
+        check_random_logits(dtype, vocabulary)
+
+    @pytest.mark.parametrize("filters", FILTERS)
+    @pytest.mark.parametrize("scale", [0.0, 0.5, 6.0])
+    @pytest.mark.parametrize("vocabulary", [5, 300, SLICE + 77])
+    def test_filters(self, vocabulary: int, scale: float, filters: str) -> None:
+        check_filters(vocabulary, scale, filters)
+
+
+def check_filters(vocabulary: int, scale: float, filters: str) -> None:
     params = FILTERS[filters]
     logits = scale * torch.randn(len(params), vocabulary, generator=torch.Generator().manual_seed(vocabulary))
     logits[:, 1] = logits[:, 0]  # tied

@@ -50,6 +50,12 @@ def plain() -> dict[int, list[int]]:
     return plain_tokens()
 
 
+@pytest.fixture(scope="module")
+def mixed() -> dict[int, list[int]]:
+    """The plain output of each sequence of `MIXED`."""
+    return generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
+
+
 class TestTheTokensAreThoseOfPlainDecoding:
     def test_greedy(self, kind: str, knowing: Path, plain: dict[int, list[int]]) -> None:
         engine = engine_with(kind, knowing)
@@ -60,15 +66,13 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert local_of(engine).model.pool.used == 0
         assert isinstance(local_of(engine), TappingDrafter)
 
-    def test_sampled(self, kind: str, knowing: Path) -> None:
-        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
-        assert generate(engine_with(kind, knowing), MIXED).tokens == expected
+    def test_sampled(self, kind: str, knowing: Path, mixed: dict[int, list[int]]) -> None:
+        assert generate(engine_with(kind, knowing), MIXED).tokens == mixed
 
-    def test_with_one_that_knows_nothing(self, kind: str, useless: Path) -> None:
-        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
+    def test_with_one_that_knows_nothing(self, kind: str, useless: Path, mixed: dict[int, list[int]]) -> None:
         engine = engine_with(kind, useless)
         result = generate(engine, MIXED)
-        assert result.tokens == expected
+        assert result.tokens == mixed
         assert result.drafted > 50
         assert engine.model.pool.used == 0
         assert local_of(engine).model.pool.used == 0

@@ -28,12 +28,17 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> t
 DTYPES = [torch.bfloat16, torch.float16]
 
 
-@pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (50, 96), (64, 64), (317, 512), (1300, 1536)])
-@pytest.mark.parametrize("rows", [1, 5, 16, 17, 32, 33, 100])
-def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
+SHAPES = [(1, 32), (50, 96), (64, 64), (317, 512), (1300, 1536)]
+ROWS = [1, 5, 16, 17, 32, 33, 100]
+EACH_PAIR = [
+    (rows, *shape, (place + number) % 2 == 0, DTYPES[(place + number // 2) % 2])
+    for place, shape in enumerate(SHAPES[:-1])
+    for number, rows in enumerate(ROWS)
+] + [(5, *SHAPES[-1], True, torch.bfloat16), (33, *SHAPES[-1], False, torch.float16)]
+"""Each number of rows with each shape but the largest; all combinations are slow."""
+
+
+def check_product(rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
     given, weight = random(rows, inputs), random(outputs, inputs, seed=1, dtype=dtype)
     added = random(outputs, seed=2) if bias else None
     found = CompiledGemm(weight)(given, added)
@@ -42,6 +47,23 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype
     allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (given.double().abs() @ weight.double().abs().t()).max()
     assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
     assert ((found.double() - expected).abs() <= allowed).all()
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize(("rows", "outputs", "inputs", "bias", "dtype"), EACH_PAIR)
+def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
+    check_product(rows, outputs, inputs, bias, dtype)
+
+
+@pytest.mark.slow
+class TestEveryCombination:
+    @pytest.mark.usefixtures("kind")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("bias", [False, True])
+    @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_it_is_a_product(self, rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
+        check_product(rows, outputs, inputs, bias, dtype)
 
 
 @pytest.mark.usefixtures("kind")

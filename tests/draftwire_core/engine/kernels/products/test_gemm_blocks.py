@@ -31,11 +31,11 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compil
 TYPES = list(FORMATS)
 
 
-@pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("weights", TYPES)
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (50, 512), (300, 1536)])
-@pytest.mark.parametrize("rows", [1, 5, 8, 9, 30])
-def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
+ROWS = [1, 5, 8, 9, 30]
+SHAPES = [(1, 256), (50, 512), (300, 1536)]
+
+
+def check_product(weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
     given, weight, bias = random_rows(rows, inputs), random_blocks(weights, outputs, inputs), random_rows(outputs)
     found = CompiledBlockGemm(weights, weight)(given, bias)
     x, w = rounded(given, FORMATS[weights].inputs), values(weights, weight).double()
@@ -43,6 +43,25 @@ def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: in
     allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (x.abs() @ w.abs().t()).max()
     assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
     assert ((found.double() - expected).abs() <= allowed).all()
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", TYPES)
+@pytest.mark.parametrize(
+    ("rows", "outputs", "inputs"), [(rows, *SHAPES[place % len(SHAPES)]) for place, rows in enumerate(ROWS)]
+)
+def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
+    check_product(weights, rows, outputs, inputs)
+
+
+@pytest.mark.slow
+class TestEveryShape:
+    @pytest.mark.usefixtures("kind")
+    @pytest.mark.parametrize("weights", TYPES)
+    @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_it_is_a_product(self, weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
+        check_product(weights, rows, outputs, inputs)
 
 
 @pytest.mark.usefixtures("kind")

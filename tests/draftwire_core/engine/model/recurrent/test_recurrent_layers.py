@@ -62,7 +62,7 @@ def check_self_test(name: str, dtype: torch.dtype) -> None:
     check_idle(model)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", KINDS[::2])
 def test_the_self_test_accepts_them(name: str) -> None:
     check_self_test(name, torch.bfloat16)
 
