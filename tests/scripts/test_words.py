@@ -4,6 +4,8 @@ import pytest
 
 from scripts.words import ROOT, WORDS, checked_files, files_of, findings, main
 
+pytestmark = pytest.mark.processes  # git lists the files
+
 
 def test_the_checkout_keeps_to_the_rules() -> None:
     found = [each for file in checked_files() for each in findings(file, (ROOT / file).read_text(encoding="utf-8"))]
