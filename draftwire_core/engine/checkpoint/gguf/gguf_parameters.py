@@ -1,4 +1,4 @@
-"""Which tensors of a GGUF file are the parameters of a model of transformers."""
+"""The tensors of a GGUF file as the parameters of a model of transformers."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class GgufParameters:
 
 
 _ABSURD = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
-"""What the code of a model raises for sizes that contradict each other."""
+"""The errors that the code of a model raises for sizes that contradict each other."""
 
 
 def _stored(model: PreTrainedModel) -> Iterator[tuple[str, Shape]]:

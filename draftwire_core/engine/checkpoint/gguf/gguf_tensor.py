@@ -56,7 +56,7 @@ class GgufParameter:
     parts: tuple[GgufTensor, ...]
     """The tensors of the file that it is made of."""
     change: GgufChange = SAME
-    """What llama.cpp's converter did to it."""
+    """The change that llama.cpp's converter made to the tensor."""
 
     @property
     def type(self) -> str:

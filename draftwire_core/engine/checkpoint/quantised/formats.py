@@ -10,8 +10,7 @@ from draftwire_core.engine.checkpoint.quantised.bitnet import BitNet
 from draftwire_core.engine.checkpoint.quantised.bitsandbytes import BitsAndBytes
 from draftwire_core.engine.checkpoint.quantised.compressed_tensors import CompressedTensors
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
-from draftwire_core.engine.checkpoint.quantised.fine_grained_fp8 import FineGrainedFp8
-from draftwire_core.engine.checkpoint.quantised.float8 import FbgemmFp8
+from draftwire_core.engine.checkpoint.quantised.float8 import FbgemmFp8, FineGrainedFp8
 from draftwire_core.engine.checkpoint.quantised.gptq import Gptq
 from draftwire_core.engine.checkpoint.quantised.modelopt import ModelOpt
 from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4

@@ -64,7 +64,7 @@ class _Expanded:
     spelling: Sequence[int] = ()
     """The draft tokens after which the draft model has been asked."""
     known: Sequence[Tensor] = ()
-    """Its answers after the first of them, after the first two, and so on."""
+    """The draft model's answers after the first of these tokens, after the first two, and so on."""
 
 
 class TranslatingDrafter(SlotDrafter[TranslatedDraft]):

@@ -14,7 +14,7 @@ SLIDING, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern
 """Keys of windows: their number of tokens, and the layers that have one."""
 _LAYER_NORM = "attention.layer_norm_epsilon"
 _OLMO_EPSILON = 1e-5
-"""What OLMo's norms add to the variance, in transformers."""
+"""The number that OLMo's norms add to the variance, in transformers."""
 ATTENTION_BIAS = {"attention_bias": "attn_q.bias"}
 """The field for biases of the projections to queries, keys and values."""
 GRANITE_SCALES = {

@@ -1,4 +1,4 @@
-"""What there is to know of an architecture in order to read its models from GGUF files."""
+"""All that is needed to read the models of an architecture from GGUF files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GgufArchitecture:
     epsilon: str = "rms_norm_eps"
     """The field for what norms add to the variance."""
     epsilon_key: str = "attention.layer_norm_rms_epsilon"
-    """Its key."""
+    """The key in the metadata."""
     partly_rotated: bool = False
     """Whether only the first values of a head may be rotated."""
     fixed_rotary: bool = False
@@ -72,7 +72,7 @@ class GgufArchitecture:
     unused: str = ""
     """A regular expression for names of tensors that files may have and nobody uses."""
     renamed: tuple[str, str] = ("", "")
-    """What names of parameters begin with in transformers, and in the package gguf instead."""
+    """The beginnings of names of parameters in transformers, and those in the package gguf instead."""
 
 
 def rows_permuted(*, query: str = "q_proj", key: str = "k_proj") -> tuple[GgufRule, ...]:

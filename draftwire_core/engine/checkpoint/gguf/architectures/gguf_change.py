@@ -1,4 +1,4 @@
-"""What llama.cpp's converter does to the parameters of transformers, each as the inverse of it.
+"""The changes that llama.cpp's converter makes to the parameters of transformers, each as its inverse.
 
 Parts, the tensors of the file, come as [..., rows, values of a row], or as [..., rows, bytes of a row] while they stay
 in their blocks; a vector as [values, 1], or as [values, bytes of a value].
@@ -175,7 +175,7 @@ class Stacked(GgufChange):
     """Several parameters are one tensor."""
 
     index: int
-    """Which of them this one is."""
+    """The number of this one among them."""
     count: int
 
     def shapes(self, shape: Shape) -> tuple[Shape, ...]:
@@ -189,7 +189,7 @@ class Stacked(GgufChange):
 
 @dataclass(frozen=True, slots=True)
 class Unfolded(GgufChange):
-    """What expands compressed keys and values is a tensor for keys, transposed, and one for values."""
+    """The expansion of compressed keys and values is a tensor for keys, transposed, and one for values."""
 
     heads: int
     key: int
