@@ -66,8 +66,11 @@ class FbgemmFp8:
 
 
 class FineGrainedFp8:
-    """A checkpoint with quantisation method "fp8" or "mxfp8", as of DeepSeek, Qwen and Mistral: a scale for each block of
-    outputs and inputs, or a single one. AutoFP8 wrote the same under other names."""
+    """A checkpoint with quantisation method "fp8" or "mxfp8", as of DeepSeek, Qwen and Mistral.
+
+    A scale belongs to each block of outputs and inputs, or to the whole weight. AutoFP8 wrote the same under other
+    names.
+    """
 
     def __init__(self, fields: Fields, files: TensorFiles):
         """Raises ModelLoadError for a configuration that is not supported."""
