@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
@@ -331,9 +330,7 @@ class AsyncClient:
         """Returns the client itself."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *ended: object) -> None:
         """Closes the client."""
         await self.close()
 

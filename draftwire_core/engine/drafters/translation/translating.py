@@ -135,7 +135,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         asked = self._asked(growing, most)
         borrowed = self.model.pool.take(sum(len(question.spelling) for _, question in asked))
         for key, question in asked:
-            self._ask(builder, question, borrowed[len(builder) :])
+            _ask(builder, question, borrowed[len(builder) :])
             self._questions[key].remove(question)
             growth.rows[question.draft.spec.verifier] += len(question.spelling)
         for key, draft, count in self._reading(
@@ -195,18 +195,6 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         else:
             self._questions.pop(key, None)
         return questions
-
-    def _ask(self, builder: BatchBuilder, question: _Question, slots: np.ndarray) -> None:
-        """Adds the rows that answer a question. Nothing follows them, so their KV slots are free after the step."""
-        draft = question.draft
-        spelling = draft.spelling(question.node)
-        position = len(draft.tokens) if spelling is None else spelling.end
-        last = len(question.spelling) - 1
-        rows = [
-            builder.add_row(piece, position + offset, int(slots[offset]), wants_logits=offset == last)
-            for offset, piece in enumerate(question.spelling)
-        ]
-        builder.add_lane(draft.context(spelling), rows)
 
     def _expand(self, builder: BatchBuilder, draft: TranslatedDraft, node: Node, room: int) -> bool:
         """Adds the rows of a node whose ancestors have been through the model. Returns False if `room` is too small."""
@@ -380,3 +368,16 @@ def _is_open(question: _Question) -> bool:
     if node is draft.tree.root:
         return not draft.pending
     return node.state is NodeState.LIVE and node.slot >= 0
+
+
+def _ask(builder: BatchBuilder, question: _Question, slots: np.ndarray) -> None:
+    """Adds the rows that answer a question. Nothing follows them, so their KV slots are free after the step."""
+    draft = question.draft
+    spelling = draft.spelling(question.node)
+    position = len(draft.tokens) if spelling is None else spelling.end
+    last = len(question.spelling) - 1
+    rows = [
+        builder.add_row(piece, position + offset, int(slots[offset]), wants_logits=offset == last)
+        for offset, piece in enumerate(question.spelling)
+    ]
+    builder.add_lane(draft.context(spelling), rows)
