@@ -33,7 +33,7 @@ from benchmarks.real.files import REAL_MODELS
 from benchmarks.real.loops import cut_length
 from benchmarks.real.measurements import Measurements
 from benchmarks.real.prompts import TASKS, RealPrompt, real_prompts
-from benchmarks.real.ways import LLAMA, TEMPERATURES, Asked, LlamaProcesses, Ours, Way, our_ways
+from benchmarks.real.ways import LLAMA_ENVIRONMENT, TEMPERATURES, Asked, LlamaProcesses, Ours, Way, our_ways
 from draftwire import AsyncClient
 from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.turns import Request, turns
@@ -113,7 +113,7 @@ async def without_loops(plain: Ours, asked: Sequence[Asked]) -> tuple[list[Asked
 async def llama_ways(llama: LlamaProcesses, asked: Sequence[Asked]) -> tuple[list[Way], dict[str, str]]:
     """Starts llama.cpp plain and with its fastest kind of speculation; returns both, and what was tried."""
     try:
-        await asyncio.to_thread(LLAMA.environment.prepare)  # type: ignore[union-attr]
+        await asyncio.to_thread(LLAMA_ENVIRONMENT.prepare)
         ways: list[Way] = [await asyncio.to_thread(llama.start, "plain", {})]
     except PeerUnavailable as problem:
         return [], {"llama.cpp": f"not measured: {problem}"}
@@ -190,8 +190,8 @@ def main() -> int:
     figures["outputs that differ"] = sum(
         int(str(count)) for name, count in figures.items() if name.endswith(": outputs that differ")
     )
-    if LLAMA.environment is not None and LLAMA.environment.ready:
-        figures["versions"] = ", ".join(f"{name} {number}" for name, number in LLAMA.environment.versions.items())
+    if LLAMA_ENVIRONMENT.ready:
+        figures["versions"] = ", ".join(f"{name} {number}" for name, number in LLAMA_ENVIRONMENT.versions.items())
     print_report("real", figures, options)
     return bool(figures["outputs that differ"])
 

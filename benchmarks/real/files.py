@@ -32,7 +32,7 @@ class RealModel:
     file: PackagedFile
     """The GGUF file."""
     chats: bool
-    """Whether it has a chat template; otherwise prompts are texts to continue."""
+    """Whether the model has a chat template; without one, prompts are texts to continue."""
 
 
 REAL_MODELS = {"SmolLM2": RealModel(SMOLLM2, chats=True), "Gemma 3": RealModel(GEMMA3, chats=False)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TIMES = 3
-"""How often the same tokens come in a row in a loop."""
+"""Number of times in a row that the same tokens come in a loop."""
 LEAST_TOKENS = 12
 """Fewest tokens of a loop."""
 LONG = 16

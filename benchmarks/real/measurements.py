@@ -111,5 +111,5 @@ class Measurements:
         ]
 
     def _speculates(self, way: str) -> bool:
-        """Whether a way reports what it drafted."""
+        """Whether a way of decoding reports its drafts."""
         return any(each.stats.draft_tokens for key, found in self.requests.items() if key[0] == way for each in found)

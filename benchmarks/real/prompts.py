@@ -10,7 +10,7 @@ from typing import Any
 PROMPTS = Path(__file__).parent / "prompts"
 TASKS = ("chat", "code", "summary", "edit", "translation", "retrieval")
 _SECOND_PASSAGE = 7
-"""How far after its own passage the other passage of a question is found."""
+"""Number of passages from a question's own passage to the other one that it gets."""
 
 
 @dataclass(frozen=True)

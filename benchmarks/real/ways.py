@@ -18,11 +18,13 @@ from draftwire.errors import DraftwireError
 from draftwire_tools.turns import Request, run_request
 
 TEMPERATURES = (0.0, 0.7)
+LLAMA_ENVIRONMENT = Environment("llama.cpp-real", ("xllamacpp==2026.10.11549",), ("xllamacpp",))
+"""Environment of llama.cpp."""
 LLAMA = Peer(
     "llama.cpp",
     "benchmarks.peers.runners.run_llama_file",
     (Method("plain"),),
-    Environment("llama.cpp-real", ("xllamacpp==2026.10.11549",), ("xllamacpp",)),
+    LLAMA_ENVIRONMENT,
 )
 """llama.cpp, compiled for any processor with AVX2."""
 LLAMA_SPECULATION: dict[str, Setting] = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 from typing import Any
 
 import xllamacpp
 
 from benchmarks.peers.runners.answering import Arrivals, Generate, answer
+from benchmarks.peers.runners.llama_completions import completions
 
-_REQUEST_SECONDS = 300.0
 _NO_TOKEN = -1
 
 
@@ -33,43 +31,24 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         if kind == "draft-simple":
             drafting.draft.mparams.path = order["draft"]
     server = xllamacpp.Server(options)
-    generate = _completions(int(server.listening_address.rsplit(":", 1)[1]))
-    generate.server = server  # type: ignore[attr-defined]  # keeps the server alive
-    return generate, xllamacpp.get_system_info().strip()
-
-
-def _completions(port: int) -> Generate:
-    """Returns a generator for the server on this port, which ends at the end of an answer."""
+    complete = completions(int(server.listening_address.rsplit(":", 1)[1]), _options, server)
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
-        sampling = {"temperature": setting["temperature"], "seed": setting["seed"]}
-        if setting["temperature"]:
-            sampling["samplers"] = ["temperature"]
-        else:
-            sampling |= {"top_k": 1, "samplers": ["top_k"]}
-        request = {
-            "prompt": prompt, "n_predict": max_tokens, "cache_prompt": False, "stream": True, "return_tokens": True,
-        } | sampling  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_REQUEST_SECONDS)
-        try:
-            connection.request("POST", "/completion", json.dumps(request), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status != 200:
-                raise RuntimeError(f"llama-server answers {response.status}: {response.read().decode()}")
-            tokens: list[int] = []
-            for line in response:
-                if line.startswith(b"data: "):
-                    new = json.loads(line.removeprefix(b"data: ")).get("tokens", [])
-                    tokens += new
-                    arrived(len(new))
-        finally:
-            connection.close()
+        tokens = complete(prompt, max_tokens, setting, arrived)
         if not tokens:  # the answer has ended at once, and llama.cpp returns no token for that
             arrived(1)
             tokens.append(_NO_TOKEN)
         return tokens
 
-    return generate
+    return generate, xllamacpp.get_system_info().strip()
+
+
+def _options(setting: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of requests that stop at the end of an answer."""
+    sampling = {"temperature": setting["temperature"], "seed": setting["seed"]}
+    if setting["temperature"]:
+        return sampling | {"samplers": ["temperature"]}
+    return sampling | {"top_k": 1, "samplers": ["top_k"]}
 
 
 if __name__ == "__main__":

@@ -36,8 +36,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         drafting.ngram_simple.size_n = setting["spec-ngram-simple-size-n"]
         drafting.ngram_simple.size_m = setting["spec-ngram-simple-size-m"]
     server = xllamacpp.Server(options)
-    generate = completions(int(server.listening_address.rsplit(":", 1)[1]))
-    generate.server = server  # keeps the server alive
+    generate = completions(int(server.listening_address.rsplit(":", 1)[1]), server=server)
     return generate, f"weights {order['weights']}, KV cache bf16, {xllamacpp.get_system_info().strip()}"
 
 

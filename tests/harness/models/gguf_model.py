@@ -11,6 +11,16 @@ import torch
 from gguf import GGMLQuantizationType, TokenType
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
+SMALLEST: dict[str, int] = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+"""Sizes of the smallest model that the tests write."""
 _ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA}
 _ARCHITECTURES |= {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 _ARCHITECTURES |= {"gemma3_text": gguf.MODEL_ARCH.GEMMA3}

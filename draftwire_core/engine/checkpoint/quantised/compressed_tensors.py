@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.float4 import mxfp4_numbers, nvfp4
 from draftwire_core.engine.checkpoint.quantised.float8 import float8
-from draftwire_core.engine.checkpoint.quantised.mxfp4 import mxfp4_numbers
-from draftwire_core.engine.checkpoint.quantised.nvfp4 import nvfp4
 from draftwire_core.engine.checkpoint.quantised.stored_format import (
     KV_SCALES,
     checked_group,

@@ -10,10 +10,10 @@ from draftwire_core.engine.checkpoint.quantised.bitnet import BitNet
 from draftwire_core.engine.checkpoint.quantised.bitsandbytes import BitsAndBytes
 from draftwire_core.engine.checkpoint.quantised.compressed_tensors import CompressedTensors
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.float4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.float8 import FbgemmFp8, FineGrainedFp8
 from draftwire_core.engine.checkpoint.quantised.gptq import Gptq
 from draftwire_core.engine.checkpoint.quantised.modelopt import ModelOpt
-from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.quanto import Quanto
 from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
 from draftwire_core.engine.checkpoint.quantised.torchao import TorchAo

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.float4 import GROUP, nvfp4
 from draftwire_core.engine.checkpoint.quantised.float8 import FLOAT8, SINGLE, float8
-from draftwire_core.engine.checkpoint.quantised.nvfp4 import GROUP, nvfp4
 from draftwire_core.engine.checkpoint.quantised.stored_format import KV_SCALES, pass_over_input_scales
 from draftwire_core.engine.checkpoint.quantised.stored_weight import StoredWeight
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles

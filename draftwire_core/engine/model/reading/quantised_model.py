@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfi
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.checkpoint.module_budget import skeleton
+from draftwire_core.engine.checkpoint.quantised.float4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
-from draftwire_core.engine.checkpoint.quantised.mxfp4 import Mxfp4
 from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
 from draftwire_core.engine.checkpoint.quantised.stored_weight import (
     ConvertedWeight,

@@ -18,18 +18,9 @@ from benchmarks.faults.fuzz_gguf import attack
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.checkpoint.gguf.gguf_header import MOST_HEADER
-from tests.harness.models.gguf_model import write_gguf
+from tests.harness.models.gguf_model import SMALLEST, write_gguf
 
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-}
-CONFIG = LlamaConfig(**SIZES)
+CONFIG = LlamaConfig(**SMALLEST)
 Q, K, NORM = ("model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight", "model.norm.weight")
 
 
@@ -257,6 +248,6 @@ def test_a_mixture_of_an_architecture_without_any(tmp_path: Path) -> None:
     def change(writer: gguf.GGUFWriter) -> None:
         writer.add_expert_count(8)
 
-    config = Qwen2Config(**SIZES)
+    config = Qwen2Config(**SMALLEST)
     content = write_gguf(tmp_path / "written.gguf", config, weights(), "F32", change=change).read_bytes()
     refused(tmp_path, content, r"metadata qwen2\.expert_count: architecture qwen2: mixtures of experts are not supp")

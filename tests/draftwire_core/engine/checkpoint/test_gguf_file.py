@@ -40,21 +40,10 @@ from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading.gguf_model import stored_weight
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from tests.harness.models.gguf_model import QUANTISERS, quantise, write_checkpoint_as_gguf, write_gguf
+from tests.harness.models.gguf_model import QUANTISERS, SMALLEST, quantise, write_checkpoint_as_gguf, write_gguf
 
 TARGET = Path(__file__).resolve().parents[4] / "models" / "target"
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
+SIZES: dict[str, Any] = SMALLEST | {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0}
 LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 

@@ -17,7 +17,8 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GgufRule:
-    """How some parameters are stored if it is not as they are, or not under the names of the package gguf.
+    """The storage of some parameters that files have with other values than transformers, or under other names than the
+    package gguf.
 
     Of several rules for a parameter the first one counts whose tensors the file has.
     """
@@ -52,7 +53,7 @@ class GgufArchitecture:
     read: Callable[[GgufKeys, Values], Values] = lambda keys, values: {}
     """Reads other fields, given those read so far; `model_type` among them for another type. Raises ModelLoadError."""
     rules: tuple[GgufRule, ...] = ()
-    """How parameters are stored."""
+    """The storage of parameters that is not as in transformers."""
     epsilon: str = "rms_norm_eps"
     """The field for what norms add to the variance."""
     epsilon_key: str = "attention.layer_norm_rms_epsilon"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from transformers import PretrainedConfig
 
 from draftwire_core.engine.checkpoint.gguf.architectures.dense import (
@@ -119,7 +122,7 @@ def _unfolded(config: PretrainedConfig) -> GgufChange:
     return Unfolded(config.num_attention_heads, config.qk_nope_head_dim, config.v_head_dim)
 
 
-_QWEN3 = {
+_QWEN3: dict[str, Any] = {
     "sizes": EXPERT_COUNT | EXPERT_WIDTH,
     "constants": _ALL_SPARSE | {"norm_topk_prob": True},
     "parts": ATTENTION_BIAS,
@@ -128,10 +131,21 @@ _QWEN3 = {
     "feed_forward": False,
 }
 
+_GRANITE = GgufArchitecture(
+    "granitemoe",
+    "granitemoe",
+    sizes=_LOCAL_COUNT,
+    numbers=GRANITE_SCALES,
+    parts=ATTENTION_BIAS,
+    read=granite_attention,
+    rules=GRANITE_EXPERTS,
+    mixture=True,
+)
+
 MIXTURES = (
     GgufArchitecture("llama", "mixtral", sizes=_LOCAL_COUNT, rules=(*rows_permuted(), *EXPERTS), mixture=True),
-    GgufArchitecture("qwen3moe", "qwen3_moe", **_QWEN3),  # type: ignore[arg-type]
-    GgufArchitecture("qwen3vlmoe", "qwen3_moe", **_QWEN3),  # type: ignore[arg-type]
+    GgufArchitecture("qwen3moe", "qwen3_moe", **_QWEN3),
+    GgufArchitecture("qwen3vlmoe", "qwen3_moe", **_QWEN3),
     GgufArchitecture(
         "qwen2moe",
         "qwen2_moe",
@@ -151,27 +165,13 @@ MIXTURES = (
         rules=EXPERTS,
         mixture=True,
     ),
-    GgufArchitecture(
-        "granitemoe",
-        "granitemoeshared",
+    replace(
+        _GRANITE,
+        model_type="granitemoeshared",
         when="expert_shared_feed_forward_length",
         sizes=_LOCAL_COUNT | {"shared_intermediate_size": "expert_shared_feed_forward_length"},
-        numbers=GRANITE_SCALES,
-        parts=ATTENTION_BIAS,
-        read=granite_attention,
-        rules=GRANITE_EXPERTS,
-        mixture=True,
     ),
-    GgufArchitecture(
-        "granitemoe",
-        "granitemoe",
-        sizes=_LOCAL_COUNT,
-        numbers=GRANITE_SCALES,
-        parts=ATTENTION_BIAS,
-        read=granite_attention,
-        rules=GRANITE_EXPERTS,
-        mixture=True,
-    ),
+    _GRANITE,
     GgufArchitecture(
         "gpt-oss",
         "gpt_oss",

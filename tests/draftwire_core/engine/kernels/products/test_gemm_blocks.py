@@ -125,6 +125,13 @@ def test_zeros_and_the_tiniest_numbers(weights: BlockType) -> None:
     assert product(tiny).isfinite().all()
 
 
+def quantised(block: torch.Tensor) -> tuple[np.ndarray, np.float32]:
+    """A block of a row as integers, and its largest magnitude."""
+    values = block.float().numpy()
+    most = np.abs(values).max()
+    return np.rint(values * (np.float32(127) / most)).astype(int), most
+
+
 @pytest.mark.usefixtures("kind")
 def test_its_bits_are_those_of_the_definition() -> None:
     """Exact arithmetic, rounded where docs/engine.md says so."""
@@ -134,9 +141,7 @@ def test_its_bits_are_those_of_the_definition() -> None:
         for output in range(3):
             total = np.float32(0)
             for block in range(4):
-                x = given[row, 32 * block : 32 * block + 32].float().numpy()
-                most = np.abs(x).max()
-                quants = np.rint(x * (np.float32(127) / most)).astype(int)
+                quants, most = quantised(given[row, 32 * block : 32 * block + 32])
                 unit = weight[output, 34 * block : 34 * block + 34].numpy()
                 scale = np.float32(unit[:2].copy().view(np.float16)[0])
                 whole = int((quants * unit[2:].copy().view(np.int8).astype(int)).sum())
@@ -160,9 +165,7 @@ def test_the_bits_of_blocks_with_a_minimum_are_those_of_the_definition(weights: 
         for output in range(3):
             total = np.float32(0)
             for block in range(4):
-                x = given[row, 32 * block : 32 * block + 32].float().numpy()
-                most = np.abs(x).max()
-                quants = np.rint(x * (np.float32(127) / most)).astype(int)
+                quants, most = quantised(given[row, 32 * block : 32 * block + 32])
                 scale, minimum = halves[output, block]
                 summed = scale * np.float32((quants * integers[output, block]).sum())
                 summed = nearest(Fraction(float(summed)) + Fraction(float(minimum)) * int(quants.sum()))

@@ -1,4 +1,8 @@
-"""Weights of NVFP4: numbers of 4 bits (e2m1) in groups of 16, with a scale of 8 bits (e4m3) each, and one for all."""
+"""Weights of 4-bit floats (e2m1).
+
+MXFP4 has blocks of 32 with an exponent each, as in the experts of gpt-oss. NVFP4 has groups of 16 with a scale of 8
+bits (e4m3) each, and one scale for all.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,47 @@ from dataclasses import dataclass
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.stored_format import BLOCK, checked_scales
-from draftwire_core.engine.checkpoint.quantised.stored_weight import ConvertedWeight, unpacked_bytes
+from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.stored_format import BLOCK, checked_scales, exponents
+from draftwire_core.engine.checkpoint.quantised.stored_weight import ConvertedWeight, Mxfp4Blocks, unpacked_bytes
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 GROUP = 16
-"""Inputs per scale."""
+"""Inputs per scale of NVFP4."""
 _VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 """The numbers of e2m1 by their bits."""
+
+
+class Mxfp4:
+    """A checkpoint with quantisation method "mxfp4", whose linear layers are not quantised."""
+
+    def __init__(self, fields: Fields, files: TensorFiles):
+        """Raises ModelLoadError for a configuration that is not supported."""
+        fields.nothing_but(("quant_method", "modules_to_not_convert"))
+        self._files = files
+
+    def weight(self, layer: str, outputs: int, inputs: int) -> None:
+        """None: linear layers are not quantised."""
+
+    def experts(self, name: str, count: int, outputs: int, inputs: int) -> list[Mxfp4Blocks]:
+        """The weights of a layer's experts, by the name of their tensors without its end. Raises ModelLoadError."""
+        files, across = self._files, -(-inputs // BLOCK)
+        if inputs % BLOCK:
+            raise files.refusal(f"{name}_blocks", f"has {inputs} inputs, which are not a multiple of {BLOCK}")
+        blocks = files.tensor(f"{name}_blocks", [(count, outputs, across, BLOCK // 2)], [torch.uint8])
+        scales = exponents(files, f"{name}_scales", (count, outputs, across))
+        return [Mxfp4Blocks(*pair) for pair in zip(blocks, scales, strict=True)]
+
+
+def mxfp4_numbers(files: TensorFiles, packed: str, scales: str, outputs: int, inputs: int) -> Mxfp4Blocks:
+    """The weight of a linear layer from its tensors of numbers, two in a byte, and of exponents.
+
+    Raises ModelLoadError, which names the tensor, if it is damaged.
+    """
+    if inputs % BLOCK:
+        raise files.refusal(packed, f"has {inputs} inputs, which are not a multiple of {BLOCK}")
+    numbers = files.tensor(packed, [(outputs, inputs // 2)], [torch.uint8])
+    return Mxfp4Blocks(numbers.unflatten(1, (-1, BLOCK // 2)), exponents(files, scales, (outputs, inputs // BLOCK)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
