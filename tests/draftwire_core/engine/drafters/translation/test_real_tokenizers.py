@@ -22,10 +22,15 @@ from tests.harness.models.real_tokenizers import NAMES, real_tokenizer
 
 pytestmark = pytest.mark.slow
 
-LEAST = 0.75
+LEAST = 0.9
 """Share of the tokens of each text that are drafted rightly by a model that knows it by heart."""
 BUNDLED = ("target", "draft-other")
 """Vocabularies of Python code, in which a token of Chinese characters is more draft tokens than may draft it."""
+NORMALISING = ("claude",)
+"""Vocabularies whose tokenizer replaces characters (NFKC), such as wide punctuation and fractions: a text that has them
+is another one in its tokens."""
+UNLIKE = {(draft, "asian") for draft in BUNDLED + NORMALISING} | {(draft, "figures") for draft in NORMALISING}
+"""Drafters' vocabularies and the texts that they cannot spell well."""
 
 
 @cache
@@ -56,8 +61,7 @@ def test_every_other_drafts_a_known_text_and_changes_no_token(target: str) -> No
         engine.add_drafter("translating", TranslatingDrafter(small_model(draft, 2000), token_map))
         assert generate_all(engine, specs) == plain, draft
         for kind, tokens in encoded.items():
-            if kind == "asian" and draft in BUNDLED:
-                continue
-            shares[draft, kind] = KnownTextDrafting(token_map, tokens).share
+            if (draft, kind) not in UNLIKE:
+                shares[draft, kind] = KnownTextDrafting(token_map, tokens).share
     few = {case: round(share, 2) for case, share in shares.items() if share < LEAST}
     assert not few
