@@ -24,7 +24,8 @@ PUBLISHED := protos/published/draftwire.v1.binpb
 
 # What tests need, and how they run: a group of tests in one worker, the longest groups first.
 TEST_READY := $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF))
-PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+# Bytecode is kept even where the environment says not to: else each worker and process compiles everything anew, in each run.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
 # An environment of its own for tools that look at what is installed here.
 TOOLS := $(VENV)/tools

@@ -250,6 +250,9 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         patch.setattr(dist, "all_gather_into_tensor", _all_gather)
         if importlib.util.find_spec("triton"):
+            from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+
+            prepare_interpreter()
             from draftwire_core.engine.device.gpu import MOST_SHARED
             from draftwire_core.engine.model.cuda import kernel_linear
             from draftwire_core.engine.model.cuda.kernels import (

@@ -101,15 +101,18 @@ def predicting(**fields: Any) -> dict[str, Any]:
 
 
 MANY = [5] * 4_000_000
-LARGE_REQUESTS: dict[str, tuple[pb.GenerateRequest, str]] = {
-    "text": (pb.GenerateRequest(text=LARGE), "text"),
-    "one message": (pb.GenerateRequest(messages=turns(LARGE)), "messages"),
-    "a role": (pb.GenerateRequest(messages=turns("x", role=LARGE)), "messages"),
-    "many messages": (pb.GenerateRequest(messages=turns(*["x"] * 200_000)), "messages.messages"),
-    "a prediction": (order(**predicting(text=LARGE)), "speculation.prediction.text"),
-    "prompt ids": (order(MANY), "token_ids"),
-    "resumed ids": (order(resume_token_ids=MANY), "resume_token_ids"),
+MESSAGES = ["x"] * 50_000
+LARGE_REQUESTS: dict[str, tuple[Callable[[], pb.GenerateRequest], str]] = {
+    "text": (lambda: pb.GenerateRequest(text=LARGE), "text"),
+    "one message": (lambda: pb.GenerateRequest(messages=turns(LARGE)), "messages"),
+    "a role": (lambda: pb.GenerateRequest(messages=turns("x", role=LARGE)), "messages"),
+    "many messages": (lambda: pb.GenerateRequest(messages=turns(*MESSAGES)), "messages.messages"),
+    "a prediction": (lambda: order(**predicting(text=LARGE)), "speculation.prediction.text"),
+    "prompt ids": (lambda: order(MANY), "token_ids"),
+    "resumed ids": (lambda: order(resume_token_ids=MANY), "resume_token_ids"),
 }
+"""Each makes its request when a test needs it: together they take seconds, which each worker would spend on
+collecting."""
 
 
 async def refusal(call: Any) -> ServiceError:
@@ -127,8 +130,8 @@ def first_event(talking: InProcessVerifier, request: pb.GenerateRequest, context
 async def test_a_request_that_cannot_fit_is_refused_unread(
     talking: InProcessVerifier, watched: Watched, name: str
 ) -> None:
-    request, field = LARGE_REQUESTS[name]
-    error = await refusal(first_event(talking, request))
+    make, field = LARGE_REQUESTS[name]
+    error = await refusal(first_event(talking, make()))
     assert (error.code.name, error.reason_name) == ("INVALID_ARGUMENT", "CONTEXT_EXCEEDED")
     assert [each.field for each in error.field_violations] == [field]
     assert not watched.calls
@@ -143,21 +146,21 @@ async def test_the_refusal_says_how_many_bytes_and_how_many_there_may_be(talking
 
 
 @pytest.mark.parametrize(
-    ("request_", "field"),
+    ("make", "field"),
     [
-        (pb.TokenizeRequest(text=LARGE), "text"),
-        (pb.TokenizeRequest(messages=turns(LARGE)), "messages"),
-        (pb.TokenizeRequest(messages=turns(*["x"] * 200_000)), "messages.messages"),
-        (pb.DetokenizeRequest(token_ids=MANY), "token_ids"),
+        (lambda: pb.TokenizeRequest(text=LARGE), "text"),
+        (lambda: pb.TokenizeRequest(messages=turns(LARGE)), "messages"),
+        (lambda: pb.TokenizeRequest(messages=turns(*MESSAGES)), "messages.messages"),
+        (lambda: pb.DetokenizeRequest(token_ids=MANY), "token_ids"),
     ],
     ids=["text", "one message", "many messages", "ids"],
 )
 async def test_what_is_only_to_be_tokenized_is_bounded_too(
-    talking: InProcessVerifier, watched: Watched, request_: Any, field: str
+    talking: InProcessVerifier, watched: Watched, make: Callable[[], Any], field: str
 ) -> None:
-    servicer = VerifierServicer(talking.verifier)
-    method = servicer.Tokenize if isinstance(request_, pb.TokenizeRequest) else servicer.Detokenize
-    error = await refusal(method(request_, CONTEXT))
+    servicer, request = VerifierServicer(talking.verifier), make()
+    method = servicer.Tokenize if isinstance(request, pb.TokenizeRequest) else servicer.Detokenize
+    error = await refusal(method(request, CONTEXT))
     assert (error.reason_name, error.field_violations[0].field) == ("CONTEXT_EXCEEDED", field)
     assert error.metadata == {"max_sequence_tokens": "1024"}
     assert not watched.calls
@@ -185,29 +188,30 @@ async def test_messages_are_not_looked_at_where_there_is_no_template(
     verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(verifier, monkeypatch)
-    error = await refusal(first_event(verifier, pb.GenerateRequest(messages=turns(*["x"] * 200_000))))
+    error = await refusal(first_event(verifier, pb.GenerateRequest(messages=turns(*MESSAGES))))
     assert "no chat template" in error.message
     assert not watched.calls
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "make",
     [
-        {"stop": [LARGE]},
-        {"stop": ["x"] * 1_000_000},
-        {"sampling": SamplingParams(temperature=-1.0)},
-        {"sampling": SamplingParams(bad_words=[LARGE])},
-        {"sampling": SamplingParams(logit_bias=dict.fromkeys(range(100_000), 1.0))},
-        {"structured_output": StructuredOutput(choice=Choices(texts=["x" * 100_000] * 40))},
-        {"speculation": SpeculationOptions(drafter=LARGE)},
-        {"speculation": SpeculationOptions(drafter_names=["x"] * 1_000_000)},
-        predicting(token_ids=MANY),
+        lambda: {"stop": [LARGE]},
+        lambda: {"stop": ["x"] * 1_000_000},
+        lambda: {"sampling": SamplingParams(temperature=-1.0)},
+        lambda: {"sampling": SamplingParams(bad_words=[LARGE])},
+        lambda: {"sampling": SamplingParams(logit_bias=dict.fromkeys(range(100_000), 1.0))},
+        lambda: {"structured_output": StructuredOutput(choice=Choices(texts=["x" * 100_000] * 40))},
+        lambda: {"speculation": SpeculationOptions(drafter=LARGE)},
+        lambda: {"speculation": SpeculationOptions(drafter_names=["x"] * 1_000_000)},
+        lambda: predicting(token_ids=MANY),
     ],
     ids=["stop", "stops", "temperature", "bad word", "biases", "choices", "drafter", "drafters", "predicted ids"],
 )
 async def test_other_fields_are_looked_at_before_a_text_is_read(
-    talking: InProcessVerifier, watched: Watched, fields: dict[str, Any]
+    talking: InProcessVerifier, watched: Watched, make: Callable[[], dict[str, Any]]
 ) -> None:
+    fields = make()
     error = await refusal(first_event(talking, pb.GenerateRequest(text="self", **fields)))
     assert error.reason_name == "INVALID_FIELD"
     assert len(error.message) < 1000

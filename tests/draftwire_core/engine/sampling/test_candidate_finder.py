@@ -11,6 +11,7 @@ from draftwire_core.engine.sampling.kernel_sampler import SLICE, KernelSampler
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.pretended_gpu import DEVICE, GpuTensor, pretended_gpu
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 CPU = torch.device("cpu")
 PARAMS = [
@@ -23,6 +24,7 @@ PARAMS = [
 
 def check(logits: torch.Tensor, params: list[SamplingParams], k: int) -> CandidateDraw:
     pytest.importorskip("triton")
+    prepare_interpreter()
     batch = SamplingBatch.build(params, [100 * row for row in range(len(params))])
     found, expected = candidates_by_kernels(KernelSampler(), logits, batch, k), candidates(logits, batch, k)
     assert found.token_ids == expected.token_ids

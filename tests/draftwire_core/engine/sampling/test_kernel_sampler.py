@@ -21,8 +21,10 @@ from draftwire_core.engine.sampling.token_filters import block_tops, thresholds
 from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 from tests.harness.engine.random_work import random_job
 from tests.harness.kernels.drawn import drawn_by_kernels, numbers_of
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 pytest.importorskip("triton")
+prepare_interpreter()
 
 CPU = torch.device("cpu")
 PARAMS = [

@@ -15,7 +15,10 @@ from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import tiny_model
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.waiting import LONG_PATIENCE
+
+prepare_interpreter()
 
 pytestmark = [
     pytest.mark.processes,

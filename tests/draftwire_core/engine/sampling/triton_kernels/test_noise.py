@@ -12,10 +12,12 @@ from draftwire_core.engine.sampling.gumbel import NOISE_BLOCK, gumbel_at
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.noise_vectors import VECTORS
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 noise: Any = pytest.importorskip("draftwire_core.engine.sampling.triton_kernels.noise")
+prepare_interpreter()
 
 BLOCKS = 8
 
