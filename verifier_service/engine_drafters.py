@@ -12,7 +12,7 @@ from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.announcing.drafter_fields import check_text
-from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.pooled_drafter import DETACHED, DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.logs import get_logger
@@ -87,6 +87,7 @@ class EngineDrafter(PooledDrafter):
     def release(self) -> bool:
         """Stops drafting; `run` then returns by itself."""
         self._open.clear()
+        self._contact_failed(self.unreachable(DETACHED))
         self._released.set()
         self._abandoned.set()
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
@@ -26,6 +27,19 @@ from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.security.caller import Caller
 
 log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An attachment in progress: what its first call found, and the calls that wait for it."""
+
+    new: bool
+    """Whether the drafter was made for the attachment."""
+    given: bool
+    leased: bool
+    left: float | None = None
+    """Seconds that were left of the lease that the attachment has ended; None if it has ended none."""
+    calls: int = 0
 
 
 class Membership:
@@ -56,6 +70,7 @@ class Membership:
         self._announcements = announcements
         self._heartbeats = Heartbeats(self._fell_silent)
         self._leases = Leases(self._lease_ended)
+        self._attempts: dict[PooledDrafter, _Attempt] = {}
 
     def read_address(self, field: str, address: str) -> str:
         """Returns the canonical form of the address in a request's field. Raises ServiceError."""
@@ -70,34 +85,44 @@ class Membership:
         lease: float | None = None,
     ) -> PooledDrafter:
         """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached, and
-        another one has the lease that it had.
+        another one has the lease that it had, unless another call attaches the same drafter meanwhile.
 
         lease: seconds after which the drafter is detached unless the lease is renewed; it does not shorten another
         attachment. Infinity attaches for good, and ends a lease. None leaves a lease as it is.
         """
-        known = set(self._roster.members)
-        before = self._roster.get(name or self.read_address("address", address))
+        name = name or self.read_address("address", address)
+        before, leased = self._roster.get(name), name in self._leases
         given = before is not None and before.given
-        leased = (name or self.read_address("address", address)) in self._leases
         drafter = self.add(address, name, labels, trusted)
-        left = None
-        if lease == math.inf:
-            left = self._leases.end(drafter.name)
+        attempt = self._attempts.setdefault(drafter, _Attempt(before is None, given, leased))
+        attempt.calls += 1
+        if lease == math.inf and name in self._leases:
+            attempt.left = self._leases.end(name)
         elif lease is not None and (leased or not given):
-            self._leases.renew(drafter.name, lease)
-        self._heartbeats.welcome(drafter.name)
+            self._leases.renew(name, lease)
+        self._heartbeats.welcome(name)
         try:
             await drafter.wait_ready()
         finally:
-            if not drafter.ready:
-                if left is not None:
-                    self._leases.renew(drafter.name, left)
-                elif not leased:
-                    self._leases.end(drafter.name)
-                    drafter.given = given
-                if drafter not in known:
-                    self._remove(drafter)
+            attempt.calls -= 1
+            if drafter.ready:
+                self._attempts.pop(drafter, None)
+            elif not attempt.calls and self._attempts.pop(drafter, None) is attempt:
+                self._take_back(drafter, attempt)
         return drafter
+
+    def _take_back(self, drafter: PooledDrafter, attempt: _Attempt) -> None:
+        """Restores what an attachment found, after the last call that waited for it has failed."""
+        name = drafter.name
+        if self._roster.get(name) is not drafter:
+            return  # it has left meanwhile, and the lease of the name may be another drafter's
+        if attempt.left is not None:
+            self._leases.renew(name, attempt.left)
+        elif not attempt.leased:
+            self._leases.end(name)
+            drafter.given = attempt.given
+        if attempt.new:
+            self._remove(drafter)
 
     def renew(self, address: str, name: str, lease: float) -> PooledDrafter | None:
         """Renews the lease of a drafter. Returns the drafter if it is attached. Raises ServiceError (NOT_FOUND) if

@@ -25,6 +25,9 @@ from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.errors import ServiceError, failed_precondition
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
+DETACHED = "it was detached meanwhile"
+"""Why a call that waits for a drafter ends when the drafter is released."""
+
 
 class DrafterEvents(Protocol):
     """Events that drafters report to the pool. Called in the event loop."""
@@ -71,7 +74,8 @@ class PooledDrafter(ABC):
         self.pause_policy = PausePolicy()
         self.last_error: status_pb2.Status | None = None
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the drafter has been ready; holds the StreamBroken or ServiceError if the first attempt failed."""
+        """Done once the drafter has been ready; holds the StreamBroken or ServiceError if the first attempt failed or
+        the drafter was released before."""
         self._events = events
         self._state = DrafterState.DRAFTER_STATE_CONNECTING
         self._draining = False

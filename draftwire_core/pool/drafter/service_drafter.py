@@ -17,7 +17,7 @@ from draftwire_core.pool.drafter.conversation import DrafterConversation, TooMan
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, shake_hands
 from draftwire_core.pool.drafter.features import FeatureIntake
-from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from draftwire_core.pool.drafter.pooled_drafter import DETACHED, DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.source import new_source
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
@@ -163,6 +163,7 @@ class ServiceDrafter(PooledDrafter):
         """Ends the conversation. Returns True if `run` returns by itself once the drafter has answered, False if there
         is no conversation and the caller must cancel `run`."""
         self._released = True
+        self._contact_failed(self.unreachable(DETACHED))
         if self._conversation is None:
             return False
         self._conversation.close_stream()

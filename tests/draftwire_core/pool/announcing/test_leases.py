@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire_core.pool.announcing.leases import Leases
 from draftwire_core.pool.drafter.service_drafter import ServiceDrafter
 from draftwire_core.pool.servicer import DrafterPoolServicer
 from draftwire_core.runtime.errors import ServiceError
@@ -15,6 +16,7 @@ from tests.harness.services.in_process_verifier import InProcessVerifier, order
 
 SHORT = Duration(nanos=50_000_000)
 LONG = Duration(seconds=1000)
+SHORTEST = Duration(nanos=1)
 
 
 @pytest.fixture
@@ -96,6 +98,33 @@ async def test_an_attachment_that_fails_leaves_no_lease(verifier: InProcessVerif
         await attach(lease=LONG, renewal=True)
     assert caught.value.reason_name == "DRAFTER_NOT_FOUND"
     assert names(verifier) == []
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 4e-4, 1.0])
+async def test_any_lease_can_be_ended_and_renewed(seconds: float) -> None:
+    """Also one that is due at once, of which the loop knows no time."""
+    ended: list[str] = []
+    leases = Leases(ended.append)
+    leases.renew("a", seconds)
+    leases.renew("a", seconds)
+    left = leases.end("a")
+    assert left == pytest.approx(seconds, abs=0.1)
+    leases.renew("a", -1e-3)
+    assert "a" in leases
+    leases.shut_down()
+    await asyncio.sleep(0.01)
+    assert not ended
+    assert leases.end("a") is None
+
+
+async def test_the_shortest_lease_of_a_drafter_that_cannot_be_reached(verifier: InProcessVerifier, attach: Any) -> None:
+    await verifier.network.kill("a:1")
+    verifier.pool.membership.register("a:1", "", leaving=False)
+    await verifier.until(verifier.pool.roster.named("a:1").contact.done)
+    with pytest.raises(ServiceError, match="connection refused"):
+        await attach(lease=SHORTEST)
+    assert "a:1" not in verifier.pool.membership._leases
+    assert names(verifier) == ["a:1"], "it still announces itself"
 
 
 async def test_one_that_is_about_to_leave_is_not_renewed(verifier: InProcessVerifier, attach: Any) -> None:
