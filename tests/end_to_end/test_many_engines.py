@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -29,6 +30,7 @@ from tests.harness.services.services import Services
 from tests.harness.stand_ins import fake_sglang, fake_vllm
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import FakeVllm, vllm_config
+from tests.harness.stand_ins.stepping import step_until
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +140,38 @@ def shares(drafter: ServiceProcess) -> Iterator[Callable[[], dict[str, VerifierS
         yield read
 
 
+class Rounds:
+    """A stand-in of an engine that generates all texts, again and again."""
+
+    def __init__(self, fake: FakeVllm | FakeSglang, prompts: Sequence[list[int]]) -> None:
+        self._fake = fake
+        self._prompts = prompts
+        self.rounds: list[list[fake_vllm.Request] | list[fake_sglang.Request]] = []
+
+    @property
+    def accepted(self) -> int:
+        """Number of draft tokens that were accepted so far."""
+        return sum(request.accepted for requests in list(self.rounds) for request in requests)
+
+    def step(self) -> None:
+        """Runs one step, of new requests if all have ended."""
+        if not self.rounds or all(len(request.output) >= TOKENS for request in self.rounds[-1]):
+            names = (f"{len(self.rounds)}-{number}" for number in range(SEQUENCES))
+            self.rounds.append(
+                [self._fake.add(name, prompt, TOKENS) for name, prompt in zip(names, self._prompts, strict=True)]
+            )
+        self._fake.step()
+
+    def check(self, expected: Sequence[list[int]]) -> None:
+        """Asserts that all texts, of which the last may not have ended, are the expected ones."""
+        *whole, last = self.rounds
+        assert whole
+        for requests in whole:
+            assert [list(request.output) for request in requests] == expected
+        for request, text in zip(last, expected, strict=True):
+            assert list(request.output) == text[: len(request.output)]
+
+
 def test_none_starves_and_all_texts_are_the_targets(
     verifier: ServiceProcess,
     vllm: FakeVllm,
@@ -145,51 +179,54 @@ def test_none_starves_and_all_texts_are_the_targets(
     texts: list[list[int]],
     shares: Callable[[], dict[str, VerifierShare]],
 ) -> None:
+    """The stand-ins step more and more slowly, so that drafts come in time for them on any machine."""
     prompts = [text[: -TOKENS - ROWS] for text in texts]
-    generated: list[list[int]] = []
+    expected = [text[-TOKENS - ROWS : -ROWS] for text in texts]
     over = threading.Event()
 
-    def generate() -> None:
+    def generate() -> list[list[int]]:
         """Has the verifier generate all texts, again and again."""
+        generated: list[list[int]] = []
         with Client(verifier.address, timeout=PATIENCE) as client:
             while not over.is_set():
                 results = client.generate_batch(prompts, max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
                 generated.extend(list(result.token_ids) for result in results)
+        return generated
 
-    first = threading.Thread(target=generate)
-    first.start()
-    engines = (vllm, sglang)
-    asked = [[each.add(f"r{number}", prompt, TOKENS) for number, prompt in enumerate(prompts)] for each in engines]
-    fakes = [threading.Thread(target=run_all, args=both) for both in zip(engines, asked, strict=True)]
+    engines = [Rounds(fake, prompts) for fake in (vllm, sglang)]
     seen: dict[str, int] = dict.fromkeys(NAMES, 0)
     drafted: dict[str, int] = dict.fromkeys(NAMES, 0)
-    together = 0
-    try:
-        for each in fakes:
-            each.start()
-        while any(each.is_alive() for each in fakes):
-            found = shares()
-            together += set(found) == set(NAMES)
-            for name, share in found.items():
-                seen[name] = max(seen[name], share.open_sequences - share.waiting_sequences)
-                drafted[name] = max(drafted[name], share.drafted_nodes)
-            over.wait(0.05)
-    finally:
-        over.set()
-        first.join(PATIENCE)
-    expected = [text[-TOKENS - ROWS : -ROWS] for text in texts]
-    assert generated[:SEQUENCES] == expected
-    assert len(generated) % SEQUENCES == 0
+    together = False
+
+    def missing() -> dict[str, object]:
+        """What has not come about yet."""
+        wanted = {
+            "all three at once": together,
+            "open sequences": all(seen.values()),
+            "drafted nodes": all(drafted.values()),
+            "accepted tokens": all(engine.accepted for engine in engines),
+            "a whole round": all(len(engine.rounds) > 1 for engine in engines),
+        }
+        return {what: (seen, drafted) for what, there in wanted.items() if not there}
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(generate)
+        stepping = [threads.submit(step_until, engine.step, over.is_set) for engine in engines]
+        try:
+            while missing() and not any(each.done() for each in (first, *stepping)):
+                found = shares()
+                together |= set(found) == set(NAMES)
+                for name, share in found.items():
+                    seen[name] = max(seen[name], share.open_sequences - share.waiting_sequences)
+                    drafted[name] = max(drafted[name], share.drafted_nodes)
+                over.wait(0.05)
+        finally:
+            over.set()
+        generated = first.result(PATIENCE)
+        assert not missing(), [each.exception() for each in stepping]
+        for each in stepping:
+            each.result(PATIENCE)
+    assert generated
     assert all(text == expected[place % SEQUENCES] for place, text in enumerate(generated))
-    for requests in asked:
-        assert [list(request.output) for request in requests] == expected
-        assert sum(request.accepted for request in requests) > 0
-    assert together
-    assert all(drafted.values()), drafted
-    assert all(seen.values()), seen
-
-
-def run_all(fake: FakeVllm | FakeSglang, requests: Sequence[fake_vllm.Request | fake_sglang.Request]) -> None:
-    """Runs a stand-in until all its texts have ended."""
-    while any(len(request.output) < TOKENS for request in requests):
-        fake.step()
+    for engine in engines:
+        engine.check(expected)
