@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire_tools.demo.real_model import SMOLLM2
 from draftwire_tools.packaged_file import PackagedFile, Part
+from draftwire_tools.small_model import SMOLLM2
 
 _PART_SIZES = {1: 56634990, 2: 60953371, 3: 59882045, 4: 60704618}
 GEMMA3 = PackagedFile(

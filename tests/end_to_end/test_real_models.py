@@ -12,8 +12,8 @@ import pytest
 from benchmarks.real.files import GEMMA3, REAL_MODELS
 from benchmarks.real.prompts import real_prompts
 from draftwire import Client, Speculation
-from draftwire_tools.demo.real_model import SMOLLM2
 from draftwire_tools.packaged_file import FetchError, PackagedFile
+from draftwire_tools.small_model import SMOLLM2
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.compared import FORCED, Compared, speculating

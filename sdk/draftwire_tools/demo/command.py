@@ -14,13 +14,13 @@ from rich.console import Console
 from draftwire._sync.client import Client
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire_tools.demo.real_model import fetched
 from draftwire_tools.demo.show import Asked, Show, bundled, find_models, real, running
 from draftwire_tools.demo.story import LEAST_TOKENS, DemoReport, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
 from draftwire_tools.loading import interrupt
 from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.service import check_services_installed
+from draftwire_tools.small_model import fetched
 
 CALL_SECONDS = 300.0
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.real.files import GEMMA3, REAL_MODELS
 from benchmarks.real.measurements import Measurements
 from draftwire import SpeculationStats
-from draftwire_tools.demo.real_model import SMOLLM2
+from draftwire_tools.small_model import SMOLLM2
 from draftwire_tools.spread import Spread
 from draftwire_tools.turns import Arrival, Request
 

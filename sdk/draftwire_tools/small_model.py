@@ -1,4 +1,4 @@
-"""The demo's real model: its file, and the bar of its download."""
+"""The small real model that a package carries: its file, and the bar of its download."""
 
 from __future__ import annotations
 
