@@ -34,6 +34,9 @@ class Loading:
         self._waiting: dict[Job, TaskID] = {}
         self._begun: dict[Job, tuple[str, float]] = {}
         """Text and time of the beginning of each child, for lines."""
+        self._spare: set[Job] = set()
+        self.given_up: set[Job] = set()
+        """Children that have ended without being ready, and are not needed."""
         self._told = time.monotonic()
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
@@ -49,8 +52,10 @@ class Loading:
         if self._console.is_terminal:
             self._bars.stop()
 
-    def show(self, child: Job, text: str) -> None:
-        """Draws a bar for a child, or writes a line."""
+    def show(self, child: Job, text: str, *, needed: bool = True) -> None:
+        """Draws a bar for a child, or writes a line. needed: whether its end is a failure; else it is only told."""
+        if not needed:
+            self._spare.add(child)
         self._begun[child] = text, time.monotonic()
         if not self._console.is_terminal:
             self._console.print(f"{text} ...", soft_wrap=True)
@@ -64,7 +69,10 @@ class Loading:
         """
         while not self._waiting.keys().isdisjoint(children):
             for child, task in list(self._waiting.items()):
-                if child.is_ready():
+                if self._has_ended(child):
+                    self._bars.remove_task(task)
+                    del self._waiting[child]
+                elif child.is_ready():
                     self._bars.update(task, total=1, completed=1)
                     del self._waiting[child]
                     self._tell(child, "ready")
@@ -75,6 +83,15 @@ class Loading:
                 for child in self._waiting:
                     self._tell(child, "not ready yet")
             time.sleep(0.05)
+
+    def _has_ended(self, child: Job) -> bool:
+        """Whether a child that is not needed has ended; says why."""
+        if child not in self._spare or child.ended is None:
+            return False
+        self.given_up.add(child)
+        why = child.failure(child.ended)
+        self._console.print(f"{why}\nserving without it", soft_wrap=True, markup=False)
+        return True
 
     def _tell(self, child: Job, state: str) -> None:
         """Writes how far a child is, if there are no bars."""

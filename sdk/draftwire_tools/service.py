@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 
+from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure, check_installed
 from draftwire_tools.end_reason import end_reason
 
@@ -138,11 +139,6 @@ def check_services_installed(command: str, *further: str, extra: str = "serve") 
         Failure: something is not installed.
     """
     check_installed(f"{command} runs the services here and", (*_NEEDED, *further), extra)
-
-
-def child_environment() -> dict[str, str]:
-    """Returns the environment of a child process in Python, which imports what this process can import."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def free_address(host: str = "127.0.0.1") -> str:

@@ -161,6 +161,15 @@ def test_a_drafter_that_cannot_draft_for_the_target_is_told_with_the_remedy(tmp_
     assert "--target-tokenizer" in last
 
 
+def test_without_a_draft_the_drafter_is_chosen_by_the_targets_files(tmp_path: Path) -> None:
+    with serving(tmp_path, "--model", str(MODELS / "target"), "--listen", "127.0.0.1:0") as command:
+        assert "SmolLM2-135M-Instruct: the target is too small for it to pay" in command.line("auto")
+        assert command.line("drafters") == "local:ngram"
+        assert command.line("note").startswith("local:ngram speeds up text that repeats itself")
+        assert complete(command.line("endpoint"))
+        assert command.end() == 0
+
+
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
     HFValidationError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import disable_progress_bars
@@ -35,6 +36,9 @@ _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
 _FORMATS = (".safetensors", ".bin")
 """Suffixes of weights, in order of preference."""
+_HEAD_FORMATS = (*_FORMATS, ".pt")
+"""Suffixes of weights of heads, in order of preference."""
+_CARD = "README.md"
 _MOST_NAMED = 20
 """Most files that an error message names."""
 _CONFIG = "config.json"
@@ -79,17 +83,59 @@ def fetch(hub_id: HubId, *, weights: bool = True) -> Path:
     return found
 
 
+def fetch_drafter(repository: str, revision: str) -> Path:
+    """Returns the directory, in the hub's cache, of a draft model or of heads, at a branch, tag or commit; downloads
+    missing files first. Offline, and if the hub cannot be reached, as `fetch` does. Raises HubError."""
+
+    def cached() -> Path | None:
+        try:
+            found = Path(snapshot_download(repository, revision=revision, local_files_only=True)) / _CONFIG
+        except LocalEntryNotFoundError:
+            return None
+        return found if found.is_file() and _lacking_weights(found.parent, _HEAD_FORMATS) is None else None
+
+    return _fetch(
+        repository, repository, cached=cached, lacking=lambda: None, choose=_drafter_files, revision=revision
+    ).parent
+
+
+def peek(hub_id: HubId) -> tuple[Path | None, int]:
+    """Returns the directory, in the hub's cache, of a repository's configuration and card, and the bytes of the weights
+    that its id means, without fetching those; None if it has no configuration, 0 if the hub does not say the bytes.
+
+    Raises HubError, also with HF_HUB_OFFLINE.
+    """
+    if constants.HF_HUB_OFFLINE:
+        raise HubError("HF_HUB_OFFLINE is set")
+    try:
+        sizes = _sizes(hub_id.repository)
+        names = sorted(sizes)
+        gguf = hub_id.file is not None or hub_id.tag is not None or not _is_checkpoint(names, weights=True)
+        weights = _gguf(hub_id, names) if gguf else _weights([name for name in names if "/" not in name])
+        place = None
+        for name in (_CONFIG, _CARD):
+            if name in sizes:
+                place = Path(hf_hub_download(hub_id.repository, name)).parent
+    except _Unavailable as error:
+        raise HubError(str(error)) from error
+    except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
+        raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
+    return place, sum(sizes[name] for name in weights)
+
+
 def _fetch(
     repository: str,
     wanted: str,
     cached: Callable[[], Path | None],
     lacking: Callable[[], str | None],
     choose: Callable[[list[str]], list[str]],
+    revision: str | None = None,
 ) -> Path:
     """Returns the path, in the hub's cache, of the first of some files; downloads those that are missing.
 
     wanted: what messages call them. cached: looks for the first of them, if all are in the cache. lacking: says what an
-    incomplete copy in the cache lacks. choose: selects them from the names of the repository's files. Raises HubError.
+    incomplete copy in the cache lacks. choose: selects them from the names of the repository's files. revision: by
+    default the main branch. Raises HubError.
     """
 
     def absence() -> str:
@@ -106,7 +152,7 @@ def _fetch(
     if not sys.stderr.isatty():  # progress bars would fill a log
         disable_progress_bars()
     try:
-        files = choose(_names(repository))
+        files = choose(sorted(_sizes(repository, revision)))
     except _Unavailable as error:
         found = cached()
         if found is None:
@@ -116,7 +162,7 @@ def _fetch(
         return found
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.
-        first = Path(hf_hub_download(repository, files[0]))
+        first = Path(hf_hub_download(repository, files[0], revision=revision))
         for name in files[1:]:
             stop_if_abandoned()
             hf_hub_download(repository, name, revision=first.parent.name)
@@ -129,21 +175,26 @@ class _Unavailable(Exception):
     """Raised if the hub does not answer, or answers with an error."""
 
 
-def _names(repository: str) -> list[str]:
-    """Names of a repository's files, sorted, by one request with a timeout. Raises HubError and _Unavailable."""
+def _sizes(repository: str, revision: str | None = None) -> dict[str, int]:
+    """Bytes of a repository's files by their names, 0 if the hub does not say them, by one request with a timeout.
+    Raises HubError and _Unavailable."""
     try:
-        info = HfApi().model_info(repository, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        info = HfApi().model_info(
+            repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT, files_metadata=True
+        )
     except GatedRepoError as error:
         raise HubError(f"{repository} is gated: HF_TOKEN must belong to an account that was granted access") from error
     except RepositoryNotFoundError as error:
         raise HubError(f"no such repository at {constants.ENDPOINT}, or it is private (HF_TOKEN)") from error
+    except RevisionNotFoundError as error:
+        raise HubError(f"the repository {repository} has no revision {revision}") from error
     except HFValidationError as error:
         raise HubError(f"is not a hub id: {_line(error)}") from error
     except HfHubHTTPError as error:
         raise _Unavailable(f"the hub at {constants.ENDPOINT} rejected the request: {_line(error)}") from error
     except (_HTTP_ERROR, OSError) as error:
         raise _Unavailable(f"cannot reach the hub at {constants.ENDPOINT}: {_line(error)}") from error
-    return sorted(file.rfilename for file in info.siblings or ())
+    return {file.rfilename: file.size or 0 for file in info.siblings or ()}
 
 
 def _is_checkpoint(names: list[str], *, weights: bool) -> bool:
@@ -176,6 +227,18 @@ def _weights(names: list[str]) -> list[str]:
         if own:
             return own
     raise HubError("not a checkpoint: the repository has neither safetensors nor PyTorch weights")
+
+
+def _drafter_files(names: list[str]) -> list[str]:
+    """The files of a draft model or of heads, whatever its weights are called; the configuration comes first."""
+    names = [name for name in names if "/" not in name]
+    texts = sorted((name for name in names if name.endswith(_TEXTS)), key=lambda name: (name != _CONFIG, name))
+    if _CONFIG not in texts:
+        raise HubError(f"not a drafter: the repository has no {_CONFIG}")
+    for ending in _HEAD_FORMATS:
+        if own := [name for name in names if name.endswith(ending) and not name.startswith("training_args")]:
+            return texts + own
+    raise HubError("not a drafter: the repository has no weights")
 
 
 def _gguf(hub_id: HubId, names: list[str]) -> list[str]:
@@ -268,7 +331,7 @@ def _cached_file(repository: str, name: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def _lacking_weights(directory: Path) -> str | None:
+def _lacking_weights(directory: Path, formats: tuple[str, ...] = _FORMATS) -> str | None:
     """Says which of the weight files that its index names, or that it needs without an index, a copy lacks; None if it
     has all."""
     names = [each.name for each in directory.iterdir() if each.is_file()]  # False for a link to a missing file
@@ -281,7 +344,7 @@ def _lacking_weights(directory: Path) -> str | None:
     missing = sorted(parts - set(names))
     if missing:
         return missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more files"
-    return None if any(name.endswith(_FORMATS) for name in names) else "its weights"
+    return None if any(name.endswith(formats) for name in names) else "its weights"
 
 
 def _log_through_one_handler() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +11,10 @@ import typer
 from rich.console import Console
 
 from draftwire._types.address import is_loopback
+from draftwire_tools.serve.auto import AUTO, LOOKUP, choose
 from draftwire_tools.serve.device import device_here
 from draftwire_tools.serve.gateway_process import MODULE
-from draftwire_tools.serve.plan import LOOKUP, Options, ServePlan, plan_of
+from draftwire_tools.serve.plan import Options, ServePlan, check, plan_of
 from draftwire_tools.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
 from draftwire_tools.serve.running import Serving, serving
 from draftwire_tools.service import check_services_installed
@@ -28,7 +31,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="DRAFT",
-            help="A draft model, or a drafter in the verifier such as local:mtp; may be repeated; else local:ngram.",
+            help="A draft model, or a drafter in the verifier such as local:mtp; may be repeated. By default auto: the "
+            "target's own heads, a published drafter or a small general one, and local:ngram.",
         ),
     ] = None,
     listen: Annotated[
@@ -93,11 +97,14 @@ def serve(
     place = device_here(device)
     _line(console, "device", place.about)
     _line(console, "log", str(log.resolve()))
-    plan = plan_of(model, draft or (), threads, Options(place, chat_template, target_tokenizer, flags))
+    drafts, options = draft or (AUTO,), Options(place, chat_template, target_tokenizer, flags)
+    check(drafts, options)
     running = None
     try:
-        with serving(plan, endpoint, verifier_at, log, console) as running:
-            _tell(plan, running, console)
+        with serving(
+            lambda: _plan(model, drafts, threads, options, console), options, endpoint, verifier_at, log, console
+        ) as running:
+            _tell(running, console)
             running.watch()
     except KeyboardInterrupt:
         if running is not None:
@@ -118,13 +125,24 @@ def _line(console: Console, name: str, text: str) -> None:
     console.print(f"{name:9} {text}", soft_wrap=True)
 
 
-def _tell(plan: ServePlan, running: Serving, console: Console) -> None:
+def _plan(model: str, drafts: Sequence[str], threads: int | None, options: Options, console: Console) -> ServePlan:
+    """Returns the plan, with the chosen drafters, and says why they were chosen."""
+    found = choose(model, drafts, options.device.target)
+    for note in found.notes:
+        _line(console, "auto", note)
+    if found.translates and options.target_tokenizer is None:
+        options = replace(options, target_tokenizer=model)
+    return plan_of(model, found.drafts, threads, options, found.chosen)
+
+
+def _tell(running: Serving, console: Console) -> None:
     """Says what is served, and where."""
+    plan = running.plan
     threads = f"{plan.verifier_threads} threads"
     if plan.drafts:
         threads += f", drafters {plan.drafter_threads}"
     _line(console, "model", f"{plan.model} ({threads})")
-    _line(console, "drafters", ", ".join((*plan.drafts, *plan.local)))
+    _line(console, "drafters", ", ".join(running.drafting) or "none")
     url = f"{plan.options.scheme}://{reachable(running.gateway.address)}"
     _line(console, "endpoint", f"{url}/v1")
     _line(console, "console", f"{url}/")
@@ -132,6 +150,6 @@ def _tell(plan: ServePlan, running: Serving, console: Console) -> None:
     _line(console, "verifier", f"{address} (gRPC)")
     if address != USUAL_VERIFIER:
         _line(console, "", f"for other commands: export DRAFTWIRE_VERIFIER={address}")
-    if not plan.drafts and plan.local == (LOOKUP,):
+    if running.drafting == (LOOKUP,):
         _line(console, "note", NOTE)
     console.print("serving; Ctrl-C stops it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +12,6 @@ from draftwire_tools.serve.device import Device
 LOCAL = "local:"
 DRAFT = "local:draft"
 """The drafter in the verifier that loads a draft model."""
-LOOKUP = "local:ngram"
-"""The drafter that needs no model: it looks the text up in itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +47,39 @@ class ServePlan:
     drafter_threads: int
     """Compute threads of each drafter service."""
     options: Options = field(repr=False)
+    chosen: frozenset[str] = frozenset()
+    """Draft models and addresses that nobody named: if one cannot draft, the others serve without it."""
 
 
-def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Options) -> ServePlan:
+def plan_of(
+    model: str, drafts: Sequence[str], threads: int | None, options: Options, chosen: Collection[str] = ()
+) -> ServePlan:
     """Returns the plan for a target and its drafters: draft models, and addresses of drafters in the verifier.
 
-    Without any, the text is looked up in itself. Each draft model gets a quarter of the threads, at least one; the
-    target gets the others, since it takes the longest.
+    Each draft model gets a quarter of the threads, at least one; the target gets the others, since it takes the
+    longest.
 
     Args:
         model: the target.
         drafts: draft models and ``local:`` addresses.
         threads: compute threads of all processes together; None for one for each core of this process.
+        options: what else was given.
+        chosen: those of the drafts that nobody named.
+
+    """
+    models = [each for each in drafts if not each.startswith(LOCAL)]
+    local = tuple(each for each in drafts if each.startswith(LOCAL))
+    total = threads or _cores()
+    drafter = max(1, total // 4)
+    verifier = max(1, total - drafter * len(models))
+    return ServePlan(model, _named(models), local, verifier, drafter, options, frozenset(chosen))
+
+
+def check(drafts: Sequence[str], options: Options) -> None:
+    """Checks what was given, before anything is fetched or started.
+
+    Args:
+        drafts: draft models, ``local:`` addresses and AUTO.
         options: what else was given.
 
     Raises:
@@ -70,13 +89,8 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Opt
         raise ValueError("--draft: the same draft is given twice")
     if options.chat_template is not None and not options.chat_template.is_file():
         raise ValueError(f"--chat-template: there is no file {options.chat_template}")
-    models = [each for each in drafts if not each.startswith(LOCAL)]
-    if options.target_tokenizer is not None and not models:
+    if options.target_tokenizer is not None and all(each.startswith(LOCAL) for each in drafts):
         raise ValueError("--target-tokenizer: applies to draft models (--draft), and none is given")
-    local = tuple(each for each in drafts if each.startswith(LOCAL)) or (() if models else (LOOKUP,))
-    total = threads or _cores()
-    drafter = max(1, total // 4)
-    return ServePlan(model, _named(models), local, max(1, total - drafter * len(models)), drafter, options)
 
 
 def name_of(model: str) -> str:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from draftwire_tools.loading import Loading, interrupt
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
 from draftwire_tools.serve.one_log import OneLog
-from draftwire_tools.serve.plan import DRAFT, LOCAL, ServePlan, name_of
+from draftwire_tools.serve.plan import DRAFT, LOCAL, Options, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
 from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
 
@@ -51,10 +51,13 @@ class Serving:
         drafters: dict[str, Service],
         client: Client,
         plan: ServePlan,
+        drafting: Sequence[str],
         console: Console,
     ) -> None:
-        """drafters: by name. client: of the verifier."""
+        """drafters: by name. client: of the verifier. drafting: names and addresses of the drafters that are ready."""
         self.gateway, self.verifier, self.drafters = gateway, verifier, drafters
+        self.plan = plan
+        self.drafting = tuple(drafting)
         self._client = client
         self._console = console
         self._gain = Gain(client, plan)
@@ -94,8 +97,13 @@ class Serving:
 
 
 @contextmanager
-def serving(plan: ServePlan, listen: str, verifier_listen: str, log: Path, console: Console) -> Iterator[Serving]:
+def serving(
+    make_plan: Callable[[], ServePlan], options: Options, listen: str, verifier_listen: str, log: Path, console: Console
+) -> Iterator[Serving]:
     """Runs what a plan says. Within the block everything serves; at its end everything has ended.
+
+    make_plan: is called once the port is open, since it may download models: else all would load, and then find the
+    port taken. options: of the plan.
 
     Raises:
         Failure: something cannot be started, or a drafter cannot draft for the target.
@@ -106,9 +114,16 @@ def serving(plan: ServePlan, listen: str, verifier_listen: str, log: Path, conso
     try:
         with _opened(log) as one_log, Client(reachable(verifier_listen), timeout=_ANSWER_SECONDS) as client:
             try:
+                gateway = GatewayProcess(
+                    listen, reachable(verifier_listen), scratch, *options.gateway_flags, scheme=options.scheme
+                )
+                children.append(gateway)
+                one_log.follow(gateway)
+                _wait_for_port(gateway)
+                plan = make_plan()
                 with Loading(console, START_SECONDS) as loading:
                     started = _started(
-                        plan, listen, verifier_listen, scratch, children, one_log, loading, client, console
+                        plan, gateway, verifier_listen, scratch, children, one_log, loading, client, console
                     )
                 yield started
             finally:
@@ -127,7 +142,7 @@ def _opened(log: Path) -> OneLog:
 
 def _started(
     plan: ServePlan,
-    listen: str,
+    gateway: GatewayProcess,
     verifier_listen: str,
     scratch: Path,
     children: list[Job],
@@ -136,18 +151,14 @@ def _started(
     client: Client,
     console: Console,
 ) -> Serving:
-    """Starts everything and waits until it serves; `children` gets each process as soon as it runs."""
+    """Starts everything else and waits until it serves; `children` gets each process as soon as it runs."""
 
-    def begin(child: Job, text: str) -> None:
+    def begin(child: Job, text: str, *, needed: bool = True) -> None:
         children.insert(-1, child)  # before the gateway, which began first and ends first
         log.follow(child)
-        loading.show(child, text)
+        loading.show(child, text, needed=needed)
 
     options = plan.options
-    gateway = GatewayProcess(listen, reachable(verifier_listen), scratch, *options.gateway_flags, scheme=options.scheme)
-    children.append(gateway)
-    log.follow(gateway)
-    _wait_for_port(gateway)  # else all would load, and then find the port taken
     drafters = {}
     for name, model in plan.drafts.items():
         flags = ["--device", options.device.drafts]
@@ -155,12 +166,13 @@ def _started(
             flags += ["--target-tokenizer", options.target_tokenizer]
         process = "drafter" if len(plan.drafts) == 1 else f"drafter-{name}"
         drafters[name] = Service(process, DRAFTER, model, scratch, *flags, threads=plan.drafter_threads)
-        begin(drafters[name], f"loading {name}")
+        begin(drafters[name], f"loading {name}", needed=model not in plan.chosen)
     flags = ["--device", options.device.target]
     if cache := cache_flags(plan):
         loading.wait(*drafters.values())  # the KV cache takes what they leave of the GPU's memory
         flags += cache
     flags += [part for address in plan.local for part in ("--drafter", address)]
+    flags += together_flags(plan)
     if options.chat_template is not None:
         flags += ["--chat-template", str(options.chat_template.resolve())]
     verifier = Service(
@@ -168,10 +180,19 @@ def _started(
     )
     begin(verifier, f"loading {name_of(plan.model)}")
     loading.wait(verifier, *drafters.values())
-    _attach(client, drafters, plan)
+    running = {name: each for name, each in drafters.items() if each not in loading.given_up}
+    drafting = _attach(client, running, plan, console)
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
-    return Serving(gateway, verifier, drafters, client, plan, console)
+    return Serving(gateway, verifier, running, client, plan, drafting, console)
+
+
+def together_flags(plan: ServePlan) -> tuple[str, ...]:
+    """Returns the verifier's flags that let the chosen drafters draft for a request at once, unless a variable says how
+    many do."""
+    if len(plan.chosen) < 2 or "DRAFTWIRE_DRAFTERS_PER_REQUEST" in os.environ:
+        return ()
+    return "--drafters-per-request", str(len(plan.chosen))
 
 
 def cache_flags(plan: ServePlan) -> tuple[str, ...]:
@@ -200,17 +221,28 @@ def _wait_for_port(gateway: GatewayProcess) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _attach(client: Client, drafters: dict[str, Service], plan: ServePlan) -> None:
+def _attach(client: Client, drafters: dict[str, Service], plan: ServePlan, console: Console) -> list[str]:
     """Attaches the drafter services under their names, and waits for the drafters in the verifier.
 
+    Returns the names and addresses of those that are ready. One of the plan's choice that cannot draft is detached.
+
     Raises:
-        Failure: one cannot draft for the target.
+        Failure: one that was named cannot draft for the target.
     """
+
+    def give_up(named: str, why: object) -> None:
+        if named not in plan.chosen:
+            raise Failure(f"--draft {named}: {why}")
+        console.print(f"{named} cannot draft for this target: {why}\nserving without it", soft_wrap=True, markup=False)
+
+    ready = []
     for name, service in drafters.items():
         try:
             client.drafters.attach(service.address, name, timeout=_ATTACH_SECONDS)
         except DraftwireError as error:
-            raise Failure(f"--draft {plan.drafts[name]}: {error}") from error
+            give_up(plan.drafts[name], error)
+        else:
+            ready.append(name)
     deadline = time.monotonic() + _ATTACH_SECONDS
     while True:
         local = [each for each in client.drafters.list() if each.address.startswith(LOCAL)]
@@ -218,8 +250,12 @@ def _attach(client: Client, drafters: dict[str, Service], plan: ServePlan) -> No
             break
         time.sleep(_POLL_SECONDS)
     for drafter in local:
-        if drafter.state != "ready":
-            raise Failure(f"--draft {drafter.address}: {_why(drafter)}")
+        if drafter.state == "ready":
+            ready.append(drafter.address)
+        else:
+            give_up(drafter.address, _why(drafter))
+            client.drafters.detach(drafter.name)
+    return ready
 
 
 def _why(drafter: Drafter) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from draftwire_tools.serve.auto import AUTO
 from draftwire_tools.serve.device import Device, device_here
-from draftwire_tools.serve.plan import Options, ServePlan, name_of, plan_of
+from draftwire_tools.serve.plan import Options, ServePlan, check, name_of, plan_of
 
 OPTIONS = Options(Device("cpu", "auto", "cpu"))
 
@@ -14,9 +15,10 @@ def plan(*drafts: str, threads: int = 8, options: Options = OPTIONS) -> ServePla
     return plan_of("target", drafts, threads, options)
 
 
-def test_the_text_is_looked_up_in_itself_by_default() -> None:
-    assert (plan().drafts, plan().local) == ({}, ("local:ngram",))
-    assert plan("small").local == ()
+def test_models_are_apart_from_drafters_in_the_verifier() -> None:
+    made = plan("small", "local:ngram", "local:mtp")
+    assert (made.drafts, made.local) == ({"small": "small"}, ("local:ngram", "local:mtp"))
+    assert (plan().drafts, plan().local) == ({}, ())
 
 
 def test_drafters_are_named_after_their_models(tmp_path: Path) -> None:
@@ -42,7 +44,11 @@ def test_threads_are_divided() -> None:
 )
 def test_what_is_wrong(drafts: tuple[str, ...], options: Options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        plan(*drafts, options=options)
+        check(drafts, options)
+
+
+def test_the_targets_tokenizer_may_be_given_for_a_draft_to_be_chosen() -> None:
+    check((AUTO,), Options(OPTIONS.device, target_tokenizer="t"))
 
 
 @pytest.mark.parametrize(

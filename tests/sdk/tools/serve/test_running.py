@@ -1,17 +1,20 @@
 """The served processes: how they are started, and in which order they end."""
 
 import io
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
 
 from draftwire.cli.failure import Failure
+from draftwire.errors import InvalidArgumentError
 from draftwire_tools.serve import running
 from draftwire_tools.serve.device import Device
 from draftwire_tools.serve.plan import Options, plan_of
-from draftwire_tools.serve.running import cache_flags, serving
+from draftwire_tools.serve.running import Serving, cache_flags, serving, together_flags
 
 GPU = Options(Device("cuda", "auto", "cuda (a GPU)"))
 CPU = Options(Device("cpu", "auto", "cpu"))
@@ -49,12 +52,16 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return Child.events
 
 
+def running_plan(place: Path, *drafts: str) -> AbstractContextManager[Serving]:
+    listen = "127.0.0.1:1"
+    plan = plan_of("target", drafts, 4, CPU)
+    return serving(lambda: plan, CPU, listen, listen, place / "log", Console(file=io.StringIO()))
+
+
 def test_the_gateway_starts_first_and_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = children(monkeypatch)
-    monkeypatch.setattr(running, "_attach", lambda *_: None)
-    plan = plan_of("target", ("small", "smaller"), 4, CPU)
-    listen = "127.0.0.1:1"
-    with serving(plan, listen, listen, tmp_path / "log", Console(file=io.StringIO())):
+    monkeypatch.setattr(running, "_attach", lambda *_: [])
+    with running_plan(tmp_path, "small", "smaller"):
         started = [f"start {name}" for name in ("gateway", "drafter-small", "drafter-smaller", "verifier")]
         assert events == started
     ends = ("gateway", "verifier", "drafter-smaller", "drafter-small")
@@ -68,10 +75,9 @@ def test_the_gateway_ends_first_if_starting_fails(tmp_path: Path, monkeypatch: p
         raise Failure("it cannot draft")
 
     monkeypatch.setattr(running, "_attach", refuse)
-    listen = "127.0.0.1:1"
     with (
         pytest.raises(Failure, match="it cannot draft"),
-        serving(plan_of("target", (), 4, CPU), listen, listen, tmp_path / "log", Console(file=io.StringIO())),
+        running_plan(tmp_path),
     ):
         pytest.fail("it does not serve")
     assert [each for each in events if each.startswith("end")] == ["end gateway", "end verifier"]
@@ -81,10 +87,9 @@ def test_a_gateway_that_does_not_listen_is_told(tmp_path: Path, monkeypatch: pyt
     events = children(monkeypatch)
     monkeypatch.setattr(Child, "is_listening", lambda _: False)
     monkeypatch.setattr(running, "_LISTEN_SECONDS", 0.0)
-    listen = "127.0.0.1:1"
     with (
         pytest.raises(Failure, match=r"^gateway: does not listen on 127\.0\.0\.1:1"),
-        serving(plan_of("target", (), 4, CPU), listen, listen, tmp_path / "log", Console(file=io.StringIO())),
+        running_plan(tmp_path),
     ):
         pytest.fail("it does not serve")
     assert events == ["start gateway", "end gateway", "wait for gateway"]
@@ -116,3 +121,49 @@ def test_the_size_of_the_cache(
     for name in variables:
         monkeypatch.setenv(name, "0.5")
     assert cache_flags(plan_of("target", drafts, 4, options)) == flags
+
+
+class Pool:
+    """A verifier's drafters: attaching a service fails, and one in the verifier cannot be made."""
+
+    def __init__(self) -> None:
+        self.drafters = self
+        self.detached: list[str] = []
+
+    def attach(self, *_: Any, **__: Any) -> None:
+        raise InvalidArgumentError("another tokenizer")
+
+    def list(self) -> list[Any]:
+        return [
+            SimpleNamespace(name=address, address=address, state=state, last_error=None)
+            for address, state in (("local:ngram", "ready"), ("local:mtp", "incompatible"))
+        ]
+
+    def detach(self, name: str) -> None:
+        self.detached.append(name)
+
+
+def test_a_chosen_drafter_that_cannot_draft_is_told_and_left_out() -> None:
+    told = io.StringIO()
+    plan = plan_of("target", ("small", "local:mtp", "local:ngram"), 4, CPU, ("small", "local:mtp", "local:ngram"))
+    pool: Any = Pool()
+    service: Any = SimpleNamespace(address="127.0.0.1:1")
+    assert running._attach(pool, {"small": service}, plan, Console(file=told)) == ["local:ngram"]
+    assert pool.detached == ["local:mtp"]
+    assert "small cannot draft for this target: another tokenizer" in told.getvalue()
+    assert "local:mtp cannot draft for this target: it is incompatible" in told.getvalue()
+
+
+def test_a_named_drafter_that_cannot_draft_ends_the_command() -> None:
+    plan = plan_of("target", ("local:mtp", "local:ngram"), 4, CPU, ("local:ngram",))
+    pool: Any = Pool()
+    with pytest.raises(Failure, match="--draft local:mtp: it is incompatible"):
+        running._attach(pool, {}, plan, Console(file=io.StringIO()))
+
+
+def test_chosen_drafters_draft_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = plan_of("target", ("small", "local:ngram"), 4, CPU, ("small", "local:ngram"))
+    assert together_flags(chosen) == ("--drafters-per-request", "2")
+    assert together_flags(plan_of("target", ("small", "local:ngram"), 4, CPU)) == ()
+    monkeypatch.setenv("DRAFTWIRE_DRAFTERS_PER_REQUEST", "1")
+    assert together_flags(chosen) == ()

@@ -1,0 +1,1 @@
+"""The choice of a drafter for a target by its files alone: it imports no torch and reads no weights."""

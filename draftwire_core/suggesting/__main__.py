@@ -1,0 +1,59 @@
+"""For the command line, which reads no models itself: prints the choice for a target as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+
+from rich.console import Console
+
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.errors import ModelLoadError
+from draftwire_core.suggesting.gain import HOW
+from draftwire_core.suggesting.hub_target import peeked
+from draftwire_core.suggesting.preparing import fetched, prepare, universal_is_here
+from draftwire_core.suggesting.suggestion import suggest
+from draftwire_core.suggesting.target_facts import facts_of
+from draftwire_tools.small_model import fetched as packaged
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints an object: the candidates with their reasons, and with --fetch the drafter that was made ready."""
+    parser = argparse.ArgumentParser(prog="python -m draftwire_core.suggesting")
+    parser.add_argument("--model", required=True, help="The target: a directory, a GGUF file or a hub id.")
+    parser.add_argument("--device", default="cpu", help="Device of the target: cpu, cuda or cuda:N.")
+    parser.add_argument("--fetch", action="store_true", help="Fetch the target and the drafter, with progress.")
+    given = parser.parse_args(arguments)
+    try:
+        facts = facts_of(Checkpoint.find(given.model)) if given.fetch else peeked(given.model)
+    except ModelLoadError as error:
+        print(json.dumps({"error": str(error)}))
+        return 1
+    suggestion = suggest(facts, on_gpu=given.device != "cpu", here=universal_is_here())
+    found = {
+        "architecture": facts.architecture,
+        "layers": facts.layers,
+        "vocabulary": facts.vocabulary,
+        "weight_bytes": facts.weight_bytes,
+        "bytes_per_token": facts.bytes_per_token,
+        "how": HOW,
+        "candidates": [asdict(each) for each in suggestion.candidates],
+    }
+    if given.fetch:
+        console = Console(stderr=True, highlight=False)
+        ready = prepare(suggestion, lambda each: fetched(each, partial(packaged, console)))
+        found |= {
+            "chosen": ready.candidate and ready.candidate.name,
+            "address": ready.address,
+            "model": ready.path if ready.is_model else None,
+            "notes": ready.notes,
+        }
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

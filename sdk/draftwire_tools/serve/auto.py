@@ -1,0 +1,61 @@
+"""The drafters that are chosen for a target if none is named."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwire.cli.suggested import suggested
+from draftwire_tools.loading import interrupt
+
+AUTO = "auto"
+"""The draft that stands for the chosen ones."""
+LOOKUP = "local:ngram"
+"""The drafter that needs no model: it looks the text up in itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Drafters with those that were chosen in place of `auto`."""
+
+    drafts: tuple[str, ...]
+    """Draft models, and addresses of drafters in the verifier."""
+    chosen: frozenset[str] = frozenset()
+    """Those of them that nobody named."""
+    translates: bool = False
+    """Whether a draft model was chosen, which may have another tokenizer than the target."""
+    notes: tuple[str, ...] = ()
+    """Sentences about the choice."""
+
+
+def choose(model: str, drafts: Sequence[str], device: str) -> Chosen:
+    """Returns the drafters of a target: those given, with the chosen ones in place of `auto`, which are fetched.
+
+    Progress is shown on stderr. Lookup is always among the chosen ones.
+
+    Args:
+        model: the target.
+        drafts: draft models, addresses of drafters in the verifier, and AUTO.
+        device: of the target.
+
+    Raises:
+        Failure: the target cannot be read.
+        KeyboardInterrupt: on Ctrl-C and SIGTERM.
+    """
+    if AUTO not in drafts:
+        return Chosen(tuple(drafts))
+    before = signal.signal(signal.SIGTERM, interrupt)  # so that a download ends with the command
+    try:
+        found = suggested(model, device, fetch=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    picked = [each for each in (found["model"] or found["address"], LOOKUP) if each and each not in drafts]
+    place = list(drafts).index(AUTO)
+    others = [each for each in drafts if each != AUTO]
+    return Chosen(
+        (*others[:place], *picked, *others[place:]),
+        frozenset(picked),
+        found["model"] is not None,
+        tuple(found["notes"]),
+    )
