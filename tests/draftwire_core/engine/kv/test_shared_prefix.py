@@ -21,7 +21,7 @@ from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, pack
 from tests.harness.engine.slot_check import check_slots
 from tests.harness.engine.special_models import early_model
 
-COUNT = 14
+COUNT = 10
 SYSTEM = random_tokens(61, seed=1)
 USERS = [random_tokens(length, seed=10 + length) for length in (9, 3, 25, 14, 1)]
 PROMPTS = [[*SYSTEM, *user] for user in USERS] + [SYSTEM[:30], SYSTEM, random_tokens(40, seed=2)]
@@ -116,7 +116,7 @@ def check_scarce_slots(slots: int, drafter: str) -> None:
     """Prefixes are evicted all the time, and sequences are preempted."""
     engine = engine_of(slots, drafter, max_tree_nodes=8)
     preempts = (slots, drafter) == (130, "none")
-    count = COUNT + 6 if preempts else COUNT
+    count = 2 * COUNT if preempts else COUNT
     samplings = [GREEDY if index % 2 else SAMPLED for index in range(len(PROMPTS))]
     specs = [spec_of(index, prompt, samplings[index], count) for index, prompt in enumerate(PROMPTS)]
     for _ in range(2):
@@ -212,11 +212,11 @@ def test_a_resumed_sequence_finds_what_it_had_said() -> None:
     engine = engine_of()
     spec = spec_of(0, PROMPTS[2], SAMPLED)
     run(engine, [spec])
-    resumed = replace(spec, tokens=[*spec.tokens, *plain(spec)[:12]])
+    resumed = replace(spec, tokens=[*spec.tokens, *plain(spec)[: COUNT - 2]])
     engine.add(resumed)
     last = outcomes_of(engine)[0]
     assert last.cached_tokens == len(resumed.tokens) - 1
-    assert generate(engine, [resumed]).tokens[0] == plain(spec)[12:]
+    assert generate(engine, [resumed]).tokens[0] == plain(spec)[COUNT - 2 :]
 
 
 def test_a_preempted_sequence_reads_again_what_it_had_left() -> None:
