@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.services import fixtures
     from tests.harness.suite.budget import Budget
+    from tests.harness.suite.bytecode import make_bytecode
     from tests.harness.suite.durations import Durations
     from tests.harness.suite.groups import Groups
     from tests.harness.suite.skipped import Skipped
@@ -57,8 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(logs, "draftwire logs")
     tier, durations = config.option.tier, Durations.recorded()
+    tiers = Tiers(tier, durations)
+    if hands_out and config.args_source is config.ArgsSource.TESTPATHS:
+        make_bytecode(config, lambda file: not tiers.pytest_ignore_collect(file, config))
     for plugin in (
-        Tiers(tier, durations),
+        tiers,
         Groups(tier, durations),
         Budget(tier, durations, record=config.option.record_durations),
         Skipped(),
