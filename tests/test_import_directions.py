@@ -27,6 +27,7 @@ LAYERED = {
 NO_GRPC = "The engine knows neither gRPC nor the SDK"
 NO_MODEL = "The SDK and the runtime know no model"
 PROCESS = "The process code knows no gRPC"
+NO_TORCH = "A drafter is chosen without torch"
 GATEWAY = "The gateway knows the SDK and the process code alone"
 TESTS_IMPORTS = re.compile(r"^\s*(?:from|import)\s+tests\b[^\n(]*(?:\([^)]*\))?", re.MULTILINE)
 SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
@@ -74,6 +75,7 @@ def write_packages(directory: Path) -> None:
         "draftwire_core/engine",
         "draftwire_core/pool",
         "draftwire_core/runtime",
+        "draftwire_core/suggesting",
         "draftwire_core/training",
         "drafter_service",
         "verifier_service",
@@ -110,6 +112,9 @@ def write_packages(directory: Path) -> None:
         ("draftwire_core/adapters/sglang", "draftwire_core.adapters.vllm", LAYERS),
         ("draftwire_core/adapters/common", "draftwire_core.adapters.sglang", LAYERS),
         ("draftwire_core/engine/model", "draftwire_core.pool", LAYERS),
+        ("draftwire_core/suggesting", "draftwire_core.pool", LAYERS),
+        ("draftwire_core/suggesting", "draftwire_core.engine.loading", NO_TORCH),
+        ("draftwire_core/suggesting", "torch", NO_TORCH),
         ("draftwire_core/engine/model", "draftwire_core.training", LAYERS),
         ("draftwire/cli", "draftwire_core.training", LAYERS),
         ("draftwire/cli", "gateway_service", LAYERS),
