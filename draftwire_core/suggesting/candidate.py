@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a candidate is."""
+    """The kind of a candidate."""
 
     MTP = "mtp"
     EAGLE3 = "eagle3"

@@ -1,4 +1,4 @@
-"""What the choice of a drafter needs to know of a target: read from its configuration, its card and the names of its
+"""Facts of a target that the choice of a drafter needs: read from its configuration, its card and the names of its
 tensors, without its weights."""
 
 from __future__ import annotations

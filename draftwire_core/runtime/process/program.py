@@ -30,6 +30,7 @@ NEEDED = (
     "torch",
     "transformers",
     "uvloop",
+    "yaml",
 )
 """Top-level packages of the extra `serve`. This module imports none of them."""
 UNNEEDED = ("scipy", "sklearn", "triton")

@@ -22,7 +22,7 @@ class Chosen:
     drafts: tuple[str, ...]
     """Draft models, and addresses of drafters in the verifier."""
     chosen: frozenset[str] = frozenset()
-    """Those of them that nobody named."""
+    """The drafts that nobody named."""
     translates: bool = False
     """Whether a draft model was chosen, which may have another tokenizer than the target."""
     notes: tuple[str, ...] = ()
