@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
-from draftwire_core.runtime.observability.tracing import ExportedTracing
+from draftwire_core.runtime.observability.tracing import Tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
@@ -22,7 +22,7 @@ class RecordedSpans:
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=ParentBased(ALWAYS_ON), shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracing = ExportedTracing(self.provider.get_tracer("test"))
+        self.tracing = Tracing(self.provider.get_tracer("test"))
 
     @property
     def ended(self) -> list[ReadableSpan]:

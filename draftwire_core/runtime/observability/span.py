@@ -1,16 +1,25 @@
-"""A span of a trace, and its stand-in where nothing is traced."""
+"""A span of a trace."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    NoOpTracer,
+    Status,
+    StatusCode,
+    Tracer,
+    format_span_id,
+    format_trace_id,
+    set_span_in_context,
+)
+from opentelemetry.trace import Span as OtelSpan
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from draftwire.v1.trace_context_pb2 import TraceContext
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span as OtelSpan
-    from opentelemetry.trace import Tracer
 
 Value = str | bool | int | float | list[str]
 Attributes = Mapping[str, Value]
@@ -28,44 +37,10 @@ class Interval(NamedTuple):
 
 
 class Span:
-    """A span that ignores everything, for calls that are not traced; `ExportedSpan` is a real one.
+    """A span of OpenTelemetry, which ignores everything where nothing is traced.
 
-    A span ends once and ignores everything afterwards.
+    A span ends once and ignores everything afterwards. If it is not sampled, it only propagates its context.
     """
-
-    @property
-    def recording(self) -> bool:
-        """Whether the span is recorded; checked before collecting expensive attributes."""
-        return False
-
-    @property
-    def context(self) -> TraceContext | None:
-        """Context that makes spans elsewhere children of this one; None if nothing is traced."""
-        return None
-
-    @property
-    def log_fields(self) -> dict[str, str]:
-        """Log fields that link a log line to the trace: trace_id and span_id, or none."""
-        return {}
-
-    def set(self, attributes: Attributes) -> None:
-        """Adds attributes."""
-
-    def event(self, name: str, attributes: Attributes) -> None:
-        """Records an event at the current time."""
-
-    def part(self, interval: Interval) -> None:
-        """Adds a child span that is already over."""
-
-    def end(self, error: str | None = None, message: str = "") -> None:
-        """Ends the span. error: kind of the error that ended it. message: its text."""
-
-
-NO_SPAN = Span()
-
-
-class ExportedSpan(Span):
-    """A span of OpenTelemetry. If it is not sampled, it only propagates its context."""
 
     def __init__(self, tracer: Tracer, span: OtelSpan) -> None:
         """span: already begun. tracer: creates its children."""
@@ -76,57 +51,54 @@ class ExportedSpan(Span):
 
     @property
     def recording(self) -> bool:
-        """Whether the span is sampled."""
+        """Whether the span is sampled; checked before collecting expensive attributes."""
         return self._span.is_recording()
 
     @property
     def context(self) -> TraceContext | None:
-        """Context that makes spans elsewhere children of this one."""
-        from opentelemetry import trace
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
+        """Context that makes spans elsewhere children of this one; None if nothing is traced."""
         headers: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self._span))
-        return TraceContext(**headers)
+        TraceContextTextMapPropagator().inject(headers, set_span_in_context(self._span))
+        return TraceContext(**headers) if headers else None
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """The trace_id and span_id of the span."""
-        from opentelemetry import trace
-
+        """Log fields that link a log line to the trace: trace_id and span_id, or none."""
         context = self._span.get_span_context()
-        return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+        if not context.is_valid:
+            return {}
+        return {"trace_id": format_trace_id(context.trace_id), "span_id": format_span_id(context.span_id)}
 
     def set(self, attributes: Attributes) -> None:
-        """Adds attributes, if the span is sampled."""
-        if self.recording:
-            self._span.set_attributes(attributes)
+        """Adds attributes."""
+        self._span.set_attributes(attributes)
 
     def event(self, name: str, attributes: Attributes) -> None:
-        """Records an event, up to the limit per span."""
+        """Records an event at the current time, up to the limit per span."""
         self._events += 1
         if self._events <= _MOST_EVENTS and self.recording:
             self._span.add_event(name, attributes)
 
     def part(self, interval: Interval) -> None:
-        """Adds a child span that is already over, if the span is sampled."""
+        """Adds a child span that is already over."""
         if self.recording:
-            from opentelemetry import trace
-
-            context = trace.set_span_in_context(self._span)
-            child = self._tracer.start_span(interval.name, context, start_time=self._epoch_ns(interval.begin))
+            child = self._tracer.start_span(
+                interval.name, set_span_in_context(self._span), start_time=self._epoch_ns(interval.begin)
+            )
             child.end(self._epoch_ns(interval.end))
 
     def end(self, error: str | None = None, message: str = "") -> None:
-        """Ends the span, with an error status if `error` is given."""
+        """Ends the span. error: kind of the error that ended it. message: its text."""
         if not self.recording:
             return
         if error is not None:
-            from opentelemetry.trace import Status, StatusCode
-
             self._span.set_attribute("error.type", error)
             self._span.set_status(Status(StatusCode.ERROR, message))
         self._span.end()
 
     def _epoch_ns(self, seconds: float) -> int:
         return int(seconds * 1e9) + self._clock_offset_ns
+
+
+NO_SPAN = Span(NoOpTracer(), INVALID_SPAN)
+"""A span that ignores everything."""

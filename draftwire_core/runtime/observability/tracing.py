@@ -1,21 +1,21 @@
-"""The traces of a service, by OpenTelemetry, which is imported only if an endpoint is set."""
+"""The traces of a service, by OpenTelemetry; its SDK is imported only if an endpoint is set."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context
+from opentelemetry.trace import NoOpTracer, SpanKind, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from draftwire.v1.trace_context_pb2 import TraceContext
-from draftwire_core.runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
+from draftwire_core.runtime.observability.span import Attributes, Span
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 log = get_logger(__name__)
 
@@ -26,35 +26,24 @@ _MOST_TRACEPARENT, _MOST_TRACESTATE = 256, 1024
 
 
 class Tracing:
-    """Begins no spans; `ExportedTracing` does."""
-
-    def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
-        """Begins the span of a caller's request; without a readable parent it begins a new trace."""
-        return NO_SPAN
-
-
-NO_TRACING = Tracing()
-
-
-class ExportedTracing(Tracing):
-    """Begins spans of OpenTelemetry."""
+    """Begins the spans of a service."""
 
     def __init__(self, tracer: Tracer) -> None:
         """tracer: creates the spans."""
         self._tracer = tracer
 
     def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
-        """Begins an exported span of a caller's request; without a readable parent it begins a new trace."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace import SpanKind
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
+        """Begins the span of a caller's request; without a readable parent it begins a new trace."""
         context = Context()  # not the current one: this may run in another request's task
         if parent is not None and _bounded(parent):
             headers = {"traceparent": parent.traceparent, "tracestate": parent.tracestate}
             context = TraceContextTextMapPropagator().extract(headers, context)
         span = self._tracer.start_span(name, context, kind=SpanKind.SERVER, attributes=attributes)
-        return ExportedSpan(self._tracer, span)
+        return Span(self._tracer, span)
+
+
+NO_TRACING = Tracing(NoOpTracer())
+"""Records no spans."""
 
 
 @asynccontextmanager
@@ -73,7 +62,7 @@ async def running_tracing(settings: ServiceSettings, service_name: str) -> Async
         raise StartupError(f"--trace-endpoint: {error}") from error
     log.info("tracing enabled", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
     try:
-        yield ExportedTracing(export.tracer)
+        yield Tracing(export.tracer)
     finally:
         await asyncio.to_thread(export.close, min(settings.shutdown_grace_seconds, _FLUSH_SECONDS))
 

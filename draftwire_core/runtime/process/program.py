@@ -21,6 +21,7 @@ NEEDED = (
     "huggingface_hub",
     "llguidance",
     "numpy",
+    "opentelemetry",
     "prometheus_client",
     "pydantic",
     "pydantic_settings",

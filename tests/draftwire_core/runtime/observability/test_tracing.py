@@ -113,13 +113,19 @@ def test_events_are_bounded(recorded: RecordedSpans) -> None:
 
 
 def test_no_span_takes_everything() -> None:
-    span = NO_TRACING.begin("work", TraceContext(traceparent=TRACEPARENT), {})
-    assert span is NO_SPAN
+    span = NO_SPAN
     span.set({"a": 1})
     span.event("e", {})
     span.part(Interval("p", 0, 1))
     span.end("ERROR")
     assert (span.context, span.log_fields, span.recording) == (None, {}, False)
+
+
+def test_without_tracing_the_context_of_a_caller_is_passed_on() -> None:
+    assert NO_TRACING.begin("work", None, {}).context is None
+    span = NO_TRACING.begin("work", TraceContext(traceparent=TRACEPARENT), {})
+    assert span.context == TraceContext(traceparent=TRACEPARENT)
+    assert not span.recording
 
 
 async def test_off_by_default() -> None:
