@@ -6,11 +6,11 @@ import atexit
 import itertools
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from draftwire_core.engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
 from draftwire_core.engine.tree.proposal import Proposal
+from draftwire_core.runtime.process.command_thread import CommandThread
 
 log = logging.getLogger("draftwire.edge")
 
@@ -25,21 +25,17 @@ class DraftThread:
     def __init__(self, drafter: Drafter, *, prepare: Callable[[], None] = lambda: None) -> None:
         """Starts the thread, which runs ``prepare`` first."""
         self._drafter = drafter
-        self._prepare = prepare
-        self._changed = threading.Condition()
-        # Bounded by the commits of one step: all commands run between two steps.
-        self._commands: deque[Callable[[], None]] = deque()
-        self._ended = False
         self._keys = itertools.count(1)
         self._listeners: dict[int, Callable[[Proposal], None]] = {}  # used only by the thread
-        self._thread = threading.Thread(target=self._run, name="draftwire-edge", daemon=True)
+        self._thread = CommandThread(self._draft, name="draftwire-edge", on_end=self._end)
+        self._post(prepare)
         self._thread.start()
         atexit.register(self.stop)  # a thread inside torch must not outlive the interpreter
 
     @property
     def alive(self) -> bool:
         """Whether the thread is running: neither stopped nor failed."""
-        return not self._ended
+        return not self._thread.stopping
 
     def open(self, spec: DraftSpec, listener: Callable[[Proposal], None]) -> int:
         """Starts drafting for a sequence; returns its key. ``listener`` gets its proposals, called in the thread."""
@@ -57,12 +53,9 @@ class DraftThread:
 
     def stop(self) -> None:
         """Ends the thread after its current step, and waits for it."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
         atexit.unregister(self.stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.ask_to_stop()
+        self._thread.join()
 
     def open_sequences(self) -> int:
         """Returns the number of open sequences, after all earlier calls have taken effect; 0 once the thread ended."""
@@ -79,41 +72,22 @@ class DraftThread:
         return counted[0] if counted else 0
 
     def _post(self, command: Callable[[], None]) -> None:
-        with self._changed:
-            if not self._ended:
-                self._commands.append(command)
-                self._changed.notify()
+        # Bounded by the commits of one step: all commands run between two steps.
+        self._thread.post(command, bounded=False)
 
     # The methods below run in the thread.
 
-    def _run(self) -> None:
-        try:
-            self._prepare()
-            busy = False
-            while self._take(wait=not busy):
-                busy = self._drafter.busy
-                if busy:
-                    for key, proposal in self._drafter.grow().proposals.items():
-                        self._listeners[key](proposal)  # type: ignore[index]
-        except Exception:
-            log.exception("local drafter failed; requests continue without drafts")
-        finally:
-            with self._changed:
-                self._ended = True
-                self._commands.clear()
-            self._listeners.clear()
+    def _draft(self) -> float | None:
+        if not self._drafter.busy:
+            return None
+        for key, proposal in self._drafter.grow().proposals.items():
+            self._listeners[key](proposal)  # type: ignore[index]
+        return 0.0
 
-    def _take(self, *, wait: bool) -> bool:
-        """Runs the queued commands; with ``wait``, waits for one first. Returns False when the thread is to end."""
-        with self._changed:
-            while wait and not self._commands and not self._ended:
-                self._changed.wait()
-            if self._ended:
-                return False
-            commands, self._commands = self._commands, deque()
-        for command in commands:
-            command()
-        return True
+    def _end(self, error: BaseException | None) -> None:
+        self._listeners.clear()
+        if error is not None:
+            log.error("local drafter failed; requests continue without drafts", exc_info=error)
 
     def _open(self, key: int, spec: DraftSpec, listener: Callable[[Proposal], None]) -> None:
         try:

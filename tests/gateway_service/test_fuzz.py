@@ -38,6 +38,8 @@ FINE = {
     "/v1/completions": {"prompt": "def f(", "max_tokens": 4},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "def f("}], "max_tokens": 4},
     "/v1/responses": {"input": "def f(", "max_output_tokens": 4},
+    "/tokenize": {"prompt": "def f("},
+    "/detokenize": {"tokens": [5]},
 }
 """Bodies that succeed: generated ones seldom do, and they differ between runs."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

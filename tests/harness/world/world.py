@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Hashable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -104,6 +105,17 @@ class Request:
         return self.task is not None and self.task.done()
 
 
+_TIMED = (
+    "draftwire_core.engine.drafters.model.draft_model",
+    "draftwire_core.engine.engine.local_drafters",
+    "draftwire_core.engine.engine.probe_planner",
+    "draftwire_core.engine.engine.verification_engine",
+    "draftwire_core.engine.planning.step_clock",
+    "verifier_service.step_loop",
+)
+"""Modules that measure what drafting and steps take."""
+
+
 class World:
     """The whole simulated world and the methods that drive it. Close or abandon it at the end."""
 
@@ -194,7 +206,10 @@ class World:
             plain[2](self, key)
             noted[self].pop(key, None)
 
+        # A loaded machine must not decide which drafters pay: an example would then not be the same twice.
+        clock = SimpleNamespace(perf_counter=self.loop.time, thread_time=self.loop.time)
         for patch in (
+            *(mock.patch(f"{module}.time", clock) for module in _TIMED),
             mock.patch("draftwire_core.engine.engine.verification_engine.Sequence", NotedSequence),
             mock.patch("draftwire_core.engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),

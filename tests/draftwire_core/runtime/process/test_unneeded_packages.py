@@ -100,7 +100,7 @@ async def test_services_begin_to_import_without_them(
 
     monkeypatch.setattr(module, "without_unneeded_packages", hiding)
     monkeypatch.setattr(module, "share_interpreter", lambda device: None)
-    settings = kind(model=str(tmp_path), device="cuda")
+    settings = kind(model=str(tmp_path), device="cuda", listen="127.0.0.1:0")
     with pytest.raises(Halted):
         await module._run(settings, Shutdown())
     with pytest.raises(Halted):
