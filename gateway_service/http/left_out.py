@@ -44,5 +44,6 @@ class LeftOut:
 
 def sendable(names: Sequence[str]) -> list[str]:
     """Returns names as a header carries them: the first ones, shortened, and the number of the others."""
-    told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) for name in names[:_MOST_NAMES]]
+    # No header value begins or ends with the space before an empty name.
+    told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) or '""' for name in names[:_MOST_NAMES]]
     return told if len(names) <= _MOST_NAMES else [*told, f"...{len(names) - _MOST_NAMES}"]

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from gateway_service.http.left_out import HEADER, VIOLATIONS
+from gateway_service.http.left_out import HEADER, VIOLATIONS, sendable
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
 from tests.harness.waiting import eventually
 
@@ -56,6 +59,13 @@ async def test_the_header_is_bounded(http: httpx.AsyncClient, fake: ScriptedVeri
     names = response.headers[HEADER].split(", ")
     assert len(names) == 17 and names[-1] == "...48" and max(map(len, names)) <= 140
     assert names[0].startswith("t" * 64 + "(properties.0??")
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=3))
+def test_any_name_can_be_sent(names: list[str]) -> None:
+    value = ", ".join(sendable(names))
+    assert value == value.strip() and len(value.split(", ")) == len(names)
+    h11.Response(status_code=200, headers=[(HEADER, value)])  # raises what would end the connection
 
 
 @pytest.mark.parametrize("path", ASKED)
