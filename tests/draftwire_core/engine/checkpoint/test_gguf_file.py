@@ -7,7 +7,7 @@ import json
 import mmap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
@@ -62,7 +62,7 @@ def written(path: Path, config: PretrainedConfig, type_name: str = "F32", **opti
     return GgufFile.open(write_gguf(path / "model.gguf", config, made(config).state_dict(), type_name, **options))
 
 
-CONFIGS = {
+CONFIGS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SIZES),
     "tied": LlamaConfig(**SIZES, tie_word_embeddings=True),
     "biased": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
@@ -90,11 +90,24 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_model_gives_the_same_logits_as_before(kind: str, tmp_path: Path) -> None:
-    config = CONFIGS[kind]
-    model = made(config)
-    file = GgufFile.open(write_gguf(tmp_path / "model.gguf", config, model.state_dict(), "F32"))
+class Written(NamedTuple):
+    """A model of a configuration, and its file."""
+
+    config: PretrainedConfig
+    model: torch.nn.Module
+    file: GgufFile
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A model of each configuration."""
+    config = CONFIGS[request.param]
+    model, path = made(config), tmp_path_factory.mktemp("each") / "model.gguf"
+    return Written(config, model, GgufFile.open(write_gguf(path, config, model.state_dict(), "F32")))
+
+
+def test_a_model_gives_the_same_logits_as_before(each: Written) -> None:
+    config, model, file = each
     again = AutoModelForCausalLM.from_config(file.config()).eval()
     missing, unexpected = again.load_state_dict(
         {name: tensor.dequantised() for name, tensor in file.tensors.items()}, strict=False
@@ -105,10 +118,8 @@ def test_a_model_gives_the_same_logits_as_before(kind: str, tmp_path: Path) -> N
         assert torch.equal(again(tokens).logits, model(tokens).logits)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_the_configuration_is_the_one_before(kind: str, tmp_path: Path) -> None:
-    before = CONFIGS[kind].to_dict()
-    after = written(tmp_path, CONFIGS[kind]).config().to_dict()
+def test_the_configuration_is_the_one_before(each: Written) -> None:
+    before, after = each.config.to_dict(), each.file.config().to_dict()
     # Chosen where a model is made, or without meaning where no window slides.
     free = {"architectures", "dtype", "head_dim", "pad_token_id", "bos_token_id", "eos_token_id"}
     assert {key: after[key] for key in before.keys() - free} == {key: before[key] for key in before.keys() - free}

@@ -35,7 +35,9 @@ MODELS = Path(__file__).parents[4] / "models"
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 SPECS = specs_of(PROMPTS, 40, GREEDY)
-MIXED = specs_of(PROMPTS, 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
+FEW = 14
+SHORT = specs_of(PROMPTS, FEW, GREEDY)
+MIXED = specs_of(PROMPTS, FEW, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
 
 
 class Attached(VerificationEngine):
@@ -92,7 +94,8 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert generate(engine_with(heads), MIXED).tokens == expected
 
     def test_with_heads_that_know_nothing(self, useless_heads: Path, plain: dict[int, list[int]]) -> None:
-        assert generate(engine_with(useless_heads), SPECS).tokens == plain
+        expected = {number: tokens[:FEW] for number, tokens in plain.items()}
+        assert generate(engine_with(useless_heads), SHORT).tokens == expected
 
     def test_beside_a_drafter_that_sends_proposals(self, heads: Path, plain: dict[int, list[int]]) -> None:
         assert generate(engine_with(heads), SPECS, ScriptedDrafter(plain)).tokens == plain

@@ -73,9 +73,10 @@ def expected_of(specs: Sequence[SequenceSpec]) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("drafted", [False, True], ids=["plain", "drafted"])
 def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu, drafted: bool) -> None:
-    specs = specs_of([PROMPTS[0][:5], PROMPTS[1], PROMPTS[2][:5]], 5, SAMPLINGS)
+    specs = specs_of([PROMPTS[0][:5], PROMPTS[1], PROMPTS[2][:5]], 5 if drafted else 3, SAMPLINGS)
     expected = expected_of(specs)
-    engine = engine_of(on_gpu())
+    model = on_gpu()
+    engine = engine_of(model)
     step = engine.step
     counts: list[Counter[str]] = []
     rows: list[int] = []
@@ -88,12 +89,14 @@ def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu, drafted: bool) -> 
         return result
 
     engine.step = counted  # type: ignore[method-assign]
-    assert generate(engine, specs, ScriptedDrafter(expected) if drafted else None).tokens == expected
+    found = generate(engine, specs, ScriptedDrafter(expected) if drafted else None)
+    assert found.tokens == expected and drafted == (found.accepted > 0)
     assert drafted == (max(rows[1:]) > len(specs))
     assert max(rows) <= 32
     for count in counts:
         # The pass with its sampling is one launch; two more copy the results that the next pass will overwrite.
         assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
+    assert model.pool.used == 0
 
 
 def test_a_prompt_is_read_in_large_chunks(gpu: PretendedGpu) -> None:
@@ -126,23 +129,17 @@ def test_drawing_is_two_launches(gpu: PretendedGpu) -> None:
     assert count == {"launches": 2}
 
 
-def test_the_tokens_of_the_cpu(gpu: PretendedGpu) -> None:
-    check_tokens(captured=True)
-
-
 @pytest.mark.slow
-class TestWithoutGraphs:
-    def test_the_tokens_of_the_cpu(self, gpu: PretendedGpu) -> None:
-        check_tokens(captured=False)
-
-
-def check_tokens(*, captured: bool) -> None:
-    specs = specs_of(PROMPTS, 6, SAMPLINGS)
-    expected = expected_of(specs)
-    model = on_gpu(captured=captured)
-    drafted = generate(engine_of(model), specs, ScriptedDrafter(expected))
-    assert drafted.tokens == expected and drafted.accepted > 4
-    assert model.pool.used == 0
+class TestMoreTokens:
+    @pytest.mark.parametrize("captured", [True, False])
+    def test_the_tokens_of_the_cpu(self, gpu: PretendedGpu, captured: bool) -> None:
+        """With graphs and without."""
+        specs = specs_of(PROMPTS, 6, SAMPLINGS)
+        expected = expected_of(specs)
+        model = on_gpu(captured=captured)
+        drafted = generate(engine_of(model), specs, ScriptedDrafter(expected))
+        assert drafted.tokens == expected and drafted.accepted > 4
+        assert model.pool.used == 0
 
 
 def test_filters_are_in_the_pass(gpu: PretendedGpu) -> None:

@@ -52,7 +52,7 @@ texts = st.lists(pieces | st.characters(exclude_categories=["Cs"]), max_size=30)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("kind", ["target", "draft", "fallback"])
 @given(text=texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_text_has_more_bytes_for_its_tokens(kind: str, normalizer: str, text: str) -> None:
     made = tokenizer(kind, normalizer)
     assert len(text.encode()) <= made.bytes_per_token * len(made.encode(text))
@@ -144,7 +144,7 @@ class TestEncoding:
     @pytest.mark.parametrize("normalizer", ["none", "NFKC"])
     @pytest.mark.parametrize("kind", ["target", "draft", "fallback"])
     @given(text=texts, special=st.booleans())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=40, deadline=None)
     def test_ids_are_the_librarys(self, kind: str, normalizer: str, text: str, special: bool) -> None:
         made = tokenizer(kind, normalizer)
         assert made.encode(text, add_special_tokens=special) == made._tokenizer.encode(text, add_special_tokens=special)

@@ -1,11 +1,13 @@
 """Quantised checkpoints are read value for value, and what is not supported is refused by its name."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
@@ -19,14 +21,18 @@ from tests.harness.models.quantised_checkpoint import FORMS, Tensors, gptq, writ
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 1}
 LAYER = "model.layers.0.self_attn.q_proj"
-
-
 ALL_FORMS = FORMS | FEW_BIT_FORMS
+
+
+@cache
+def llama() -> PreTrainedModel:
+    """The model whose weights are quantised."""
+    return tiny_model("Llama", **SIZES)
 
 
 @pytest.mark.parametrize("name", ALL_FORMS)
 def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None:
-    values = write_quantised(tmp_path, tiny_model("Llama", **SIZES), ALL_FORMS[name])
+    values = write_quantised(tmp_path, llama(), ALL_FORMS[name])
     form = read_format(ALL_FORMS[name].config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
     assert form.weight("lm_head", 300, 128) is None
     for layer, expected in values.items():
@@ -51,7 +57,7 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
 
 def refused(place: Path, form: str, change: Callable[[Tensors], None] | None = None, **changed: Any) -> str:
     """Returns the error of loading a changed checkpoint."""
-    write_quantised(place, tiny_model("Llama", **SIZES), ALL_FORMS[form], change=change, **changed)
+    write_quantised(place, llama(), ALL_FORMS[form], change=change, **changed)
     with pytest.raises(ModelLoadError) as error:
         PackedModel.load(str(place), slots=100)
     return str(error.value)
@@ -219,7 +225,7 @@ def test_damaged_tensors(form: str, change: Callable[[Tensors], None], named: st
 
 
 def test_a_group_of_inputs_is_whole_blocks(tmp_path: Path) -> None:
-    write_quantised(tmp_path, tiny_model("Llama", **SIZES), gptq(group=16))
+    write_quantised(tmp_path, llama(), gptq(group=16))
     with pytest.raises(ModelLoadError, match=r"q_proj\.qweight has 128 inputs in groups of 16"):
         PackedModel.load(str(tmp_path), slots=100)
 
@@ -227,7 +233,7 @@ def test_a_group_of_inputs_is_whole_blocks(tmp_path: Path) -> None:
 def test_a_zero_point_wraps_around(tmp_path: Path) -> None:
     """The first version stores one less, and AutoGPTQ reads the sum modulo the number of integers."""
     change = put("qzeros", torch.full((4, 16), -1, dtype=torch.int32))
-    write_quantised(tmp_path, tiny_model("Llama", **SIZES), FORMS["GPTQ"], change=change)
+    write_quantised(tmp_path, llama(), FORMS["GPTQ"], change=change)
     form = read_format(FORMS["GPTQ"].config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
     found = form.weight(LAYER, 128, 128)
     assert isinstance(found, IntegerWeight)
@@ -248,7 +254,7 @@ def test_a_zero_point_wraps_around(tmp_path: Path) -> None:
 )
 def test_what_a_header_notes(note: Any, why: str, tmp_path: Path) -> None:
     form = ALL_FORMS["torchao int8"]._replace(note=note)
-    write_quantised(tmp_path, tiny_model("Llama", **SIZES), form)
+    write_quantised(tmp_path, llama(), form)
     with pytest.raises(ModelLoadError) as error:
         PackedModel.load(str(tmp_path), slots=100)
     assert f"tensor {LAYER}.weight {why}" in str(error.value)

@@ -28,6 +28,7 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> t
 DTYPES = [torch.bfloat16, torch.float16]
 
 
+THREADED = [(77, 512), (900, 1024)]
 SHAPES = [(1, 32), (50, 96), (64, 64), (317, 512), (1300, 1536)]
 ROWS = [1, 5, 16, 17, 32, 33, 100]
 EACH_PAIR = [
@@ -64,6 +65,12 @@ class TestEveryCombination:
     @pytest.mark.parametrize("rows", ROWS)
     def test_it_is_a_product(self, rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
         check_product(rows, outputs, inputs, bias, dtype)
+
+    @pytest.mark.usefixtures("kind")
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize(("outputs", "inputs"), THREADED)
+    def test_threads_change_no_bit(self, outputs: int, inputs: int, dtype: torch.dtype) -> None:
+        check_threads(outputs, inputs, dtype)
 
 
 @pytest.mark.usefixtures("kind")
@@ -120,9 +127,12 @@ def test_a_float16_weight_keeps_its_bits() -> None:
 
 
 @pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("outputs", "inputs"), [(77, 512), (900, 1024)])
-def test_threads_change_no_bit(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(THREADED, DTYPES, strict=True)])
+def test_threads_change_no_bit(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    check_threads(*shape, dtype)
+
+
+def check_threads(outputs: int, inputs: int, dtype: torch.dtype) -> None:
     product, given = CompiledGemm(random(outputs, inputs, seed=1, dtype=dtype)), random(70, inputs)
     alone = product(given)
     for threads in (2, 3, 20):
