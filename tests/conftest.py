@@ -43,10 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.suite.budget import Budget
     from tests.harness.suite.bytecode import make_bytecode
     from tests.harness.suite.durations import Durations
+    from tests.harness.suite.garbage import Garbage
     from tests.harness.suite.groups import Groups
     from tests.harness.suite.skipped import Skipped
     from tests.harness.suite.tiers import Tiers
 
+    config.pluginmanager.register(Garbage(), "draftwire Garbage")  # first: the imports below are part of it
     hands_out = "PYTEST_XDIST_WORKER" not in os.environ and getattr(config.option, "numprocesses", None)
     if importlib.util.find_spec("torch") and not hands_out:
         import torch

@@ -62,9 +62,20 @@ def logits_of(directory: Path, ids: "torch.Tensor", dtype: "torch.dtype" = torch
 IDS = torch.arange(40).reshape(2, 20) * 7 % 97
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("parameters", "layers"), [(60_000, None), (700_000, None), (700_000, 3), (2_000_000, 2)])
-def test_the_grown_model_has_the_same_logits(tmp_path: Path, tied: bool, parameters: int, layers: int | None) -> None:
+GROWN: list[tuple[int, int | None]] = [(60_000, None), (700_000, None), (700_000, 3), (2_000_000, 2)]
+GROWN_HYBRIDS: list[tuple[int, int | None]] = [(200_000, None), (2_000_000, None), (3_000_000, 8)]
+"""Numbers of parameters and layers."""
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "layers", "tied"), [(*size, place % 2 == 0) for place, size in enumerate(GROWN)]
+)
+def test_the_grown_model_has_the_same_logits(tmp_path: Path, parameters: int, layers: int | None, tied: bool) -> None:
+    check_grown(tmp_path, parameters, layers, tied)
+
+
+def check_grown(tmp_path: Path, parameters: int, layers: int | None, tied: bool) -> None:
     small = tiny_model(tmp_path / "small", tie_word_embeddings=tied)
     inflate(small, tmp_path / "large", parameters, layers=layers)
     torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
@@ -76,12 +87,34 @@ def test_the_rescaling_is_exact_in_bfloat16(tmp_path: Path) -> None:
     torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("parameters", "layers"), [(200_000, None), (2_000_000, None), (3_000_000, 8)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("parameters", "layers", "tied", "dtype"),
+    [(*size, place % 2 == 0, DTYPES[place % 2]) for place, size in enumerate(GROWN_HYBRIDS)],
+)
 def test_a_grown_hybrid_has_the_same_logits(
-    tmp_path: Path, tied: bool, parameters: int, layers: int | None, dtype: "torch.dtype"
+    tmp_path: Path, parameters: int, layers: int | None, tied: bool, dtype: "torch.dtype"
 ) -> None:
+    check_grown_hybrid(tmp_path, parameters, layers, tied, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
+class TestEveryCombination:
+    @pytest.mark.parametrize(("parameters", "layers"), GROWN)
+    def test_the_grown_model_has_the_same_logits(
+        self, tmp_path: Path, parameters: int, layers: int | None, tied: bool
+    ) -> None:
+        check_grown(tmp_path, parameters, layers, tied)
+
+    @pytest.mark.parametrize(("parameters", "layers"), GROWN_HYBRIDS)
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_grown_hybrid_has_the_same_logits(
+        self, tmp_path: Path, parameters: int, layers: int | None, tied: bool, dtype: "torch.dtype"
+    ) -> None:
+        check_grown_hybrid(tmp_path, parameters, layers, tied, dtype)
+
+
+def check_grown_hybrid(tmp_path: Path, parameters: int, layers: int | None, tied: bool, dtype: "torch.dtype") -> None:
     small = tiny_hybrid(tmp_path / "small", dtype, tie_word_embeddings=tied)
     shape = inflate(small, tmp_path / "large", parameters, layers=layers)
     assert isinstance(shape, HybridShape) and shape.layers % 4 == 0

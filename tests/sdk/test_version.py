@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -42,21 +43,21 @@ def hatch_version(place: Path, **variables: str) -> str:
     return run(sys.executable, "-m", "hatchling", "version", place=place, **variables)
 
 
+SHARED = ("Makefile", ".gitignore", "README.md", "LICENSE", "pyproject.toml", "sdk/draftwire/version.py")
+"""What the version of a checkout depends on."""
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with two commits and no tag, with files that belong to a wheel and files that do not."""
-    place = tmp_path_factory.mktemp("checkout")
+    """A repository with two commits and no tag."""
+    return committed(tmp_path_factory.mktemp("checkout"), SHARED)
+
+
+def committed(place: Path, items: Iterable[str]) -> Path:
+    """Copies files and folders into a new repository, and commits them, and once more."""
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "version.txt*")
-    shared = [
-        "/models/draft",
-        "/Makefile",
-        "/.gitignore",
-        "/README.md",
-        "/LICENSE",
-        "/pyproject.toml",
-    ]
-    for item in (*PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"], *shared):
-        source, target = ROOT / item[1:], place / item[1:]
+    for item in items:
+        source, target = ROOT / item, place / item
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=ignored)
@@ -150,6 +151,12 @@ def test_the_range_of_torch_is_what_is_tested() -> None:
 
 @pytest.mark.slow
 class TestWheels:
+    @pytest.fixture
+    def checkout(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A repository with files that belong to a wheel and files that do not."""
+        built = (item[1:] for item in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+        return committed(tmp_path_factory.mktemp("checkout"), [*built, "models/draft", *SHARED])
+
     @needs_git
     def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
         self, checkout: Path, tmp_path: Path

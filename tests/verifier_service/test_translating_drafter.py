@@ -65,10 +65,22 @@ async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InP
     assert [each.token_ids for each in together] == [plain.token_ids] * 2
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
 async def test_swaps_between_tokenizers_within_a_request(
-    services: Services, verifier: InProcessVerifier, translating: InProcessDrafter, target: Path, name: str
+    services: Services, verifier: InProcessVerifier, translating: InProcessDrafter, target: Path
 ) -> None:
+    await check_swaps(services, verifier, target, "T 0.8")
+
+
+@pytest.mark.slow
+class TestGreedy:
+    async def test_swaps_between_tokenizers_within_a_request(
+        self, services: Services, verifier: InProcessVerifier, translating: InProcessDrafter, target: Path
+    ) -> None:
+        await check_swaps(services, verifier, target, "greedy")
+
+
+async def check_swaps(services: Services, verifier: InProcessVerifier, target: Path, name: str) -> None:
+    """The tokens are those of plain decoding while drafters with either tokenizer take turns."""
     request = order(PROMPT, max_tokens=40, sampling=SAMPLINGS[name])
     plain = await verifier.plain(request)
     async with services.in_process_drafter(target) as twin:

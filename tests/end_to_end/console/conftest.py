@@ -1,11 +1,12 @@
 """The console in a real browser, with real services behind it."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from draftwire import Client
 from tests.harness.console_server import serve_console
@@ -13,11 +14,16 @@ from tests.harness.services.service_process import ServiceProcess
 from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 CHROMIUM = shutil.which("chromium")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright  # every run imports this file, and only slow tests need a browser
+
     skip_without("chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -62,6 +68,8 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 @pytest.fixture
 def page(open_page: Callable[..., Page], console: str, client: Client) -> Page:
     """The page, in front of a verifier without drafters."""
+    from playwright.sync_api import expect
+
     page = open_page(console)
     expect(page.locator("#no-drafters")).to_be_visible()
     return page

@@ -88,6 +88,14 @@ import subprocess, sys
 def test_a_process():
     subprocess.run([sys.executable, "-S", "-c", "while __import__('time').process_time() < 0.4: pass"], check=True)
 """
+GARBAGE = """
+import gc
+
+LOOKED_FOR = gc.isenabled()
+
+def test_it():
+    assert not LOOKED_FOR and gc.isenabled() and gc.get_freeze_count()
+"""
 SERVICES = """
 import pytest
 from tests.harness.services.service_process import ServiceProcess
@@ -163,6 +171,11 @@ def test_fixtures_of_slow_tests_are_recorded_as_slow(suite: pytest.Pytester, mon
     suite.runpytest_inprocess("--tier", "all", "--record-durations").assert_outcomes(passed=2)
     recorded = json.loads(durations.FILE.read_text())
     assert recorded["slow"]["test_them.py"] >= 0.5 and recorded["default"].get("test_them.py", 0.0) < 0.3
+
+
+def test_no_garbage_is_looked_for_while_tests_are_collected(suite: pytest.Pytester) -> None:
+    suite.makepyfile(GARBAGE)
+    suite.runpytest_inprocess().assert_outcomes(passed=1)
 
 
 def test_a_test_that_uses_too_much_fails(suite: pytest.Pytester) -> None:

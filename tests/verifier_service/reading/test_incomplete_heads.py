@@ -44,9 +44,24 @@ def check_each(file: Path, make: Callable[[], object]) -> None:
         make()
 
 
-@pytest.mark.parametrize("flags", [{}, {"norm_before_fc": True}, {"fc_norm": True}])
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+FLAGS: list[dict[str, bool]] = [{}, {"norm_before_fc": True}, {"fc_norm": True}]
+KINDS = ("llama", "qwen3")
+
+
+@pytest.mark.parametrize(("kind", "flags"), [(KINDS[place % 2], flags) for place, flags in enumerate(FLAGS)])
 def test_eagle(target: PackedModel, tmp_path: Path, kind: str, flags: dict[str, bool]) -> None:
+    check_eagle(target, tmp_path, kind, flags)
+
+
+@pytest.mark.slow
+class TestEveryCombination:
+    @pytest.mark.parametrize("flags", FLAGS)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_eagle(self, target: PackedModel, tmp_path: Path, kind: str, flags: dict[str, bool]) -> None:
+        check_eagle(target, tmp_path, kind, flags)
+
+
+def check_eagle(target: PackedModel, tmp_path: Path, kind: str, flags: dict[str, bool]) -> None:
     directory = write_eagle(tmp_path, eagle_config(kind, **flags))
     check_each(directory / "model.safetensors", lambda: eagle3_drafter(EagleOptions(str(directory)), target))
 

@@ -160,7 +160,7 @@ def test_coupled_gives_the_targets_distribution(sampling: SamplingParams) -> Non
     assert fit(np.bincount(drawn.numpy(), minlength=TOKENS), p) > SIGNIFICANCE
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda w: sum(w) > 0.01),
     drafted=st.lists(st.floats(0.001, 1), min_size=2, max_size=8),
