@@ -1,6 +1,7 @@
 """Settings that hold for all tests, and the plugins of the suite."""
 
 import importlib.util
+import logging
 import os
 
 import pytest
@@ -54,6 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
         import torch
 
         torch.set_num_threads(TORCH_THREADS)
+        # Six times a test, pytest adds a handler to each logger that does not propagate, of which torch has forty.
+        for logger in logging.root.manager.loggerDict.values():
+            if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
+                logger.propagate = True
     config.pluginmanager.register(fixtures, "draftwire services")
     if importlib.util.find_spec("structlog"):
         from tests.harness.suite import logs

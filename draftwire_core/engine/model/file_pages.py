@@ -18,20 +18,23 @@ from torch import nn
 _PAGEMAP = Path("/proc/self/pagemap")
 _PRESENT, _SWAPPED, _OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 _DONT_NEED = 4
+_FEWEST_PAGES = 32
+"""Of a tensor that is let go: asking about fewer takes longer than they are worth, and models have many norms."""
 
 
 def let_go(tensor: torch.Tensor) -> None:
     """Takes the pages of a tensor that is a view of a mapped file out of this process's memory.
 
     A later read of the tensor gets them from the file again, in most cases from the system's cache. Does nothing to
-    other tensors, to pages that others share with the tensor, or where any page of the tensor was written to.
+    other and to small tensors, to pages that others share with the tensor, or where any page of the tensor was written
+    to.
     """
     if not sys.platform.startswith("linux") or tensor.device.type != "cpu" or not tensor.is_contiguous():
         return
     size = mmap.PAGESIZE
     first = -(-tensor.data_ptr() // size)
     count = (tensor.data_ptr() + tensor.nbytes) // size - first
-    if count <= 0:
+    if count < _FEWEST_PAGES:
         return
     try:
         with _PAGEMAP.open("rb") as pagemap:

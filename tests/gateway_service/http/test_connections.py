@@ -43,11 +43,23 @@ def post(gateway: ServiceProcess, body: dict[str, object]) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("stream", "n"), [(False, 1), (True, 3)])
 def test_a_client_that_leaves_ends_its_request(
     gateway: ServiceProcess, fake: TellingVerifier, stream: bool, n: int
 ) -> None:
+    check_leaving(gateway, fake, stream, n)
+
+
+@pytest.mark.slow
+class TestOtherRequests:
+    @pytest.mark.parametrize(("stream", "n"), [(False, 3), (True, 1)])
+    def test_a_client_that_leaves_ends_its_request(
+        self, gateway: ServiceProcess, fake: TellingVerifier, stream: bool, n: int
+    ) -> None:
+        check_leaving(gateway, fake, stream, n)
+
+
+def check_leaving(gateway: ServiceProcess, fake: TellingVerifier, stream: bool, n: int) -> None:
     fake.hang_after = 6
     connection = post(gateway, BODY | {"stream": stream, "n": n})
     if stream:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 import transformers
@@ -83,15 +85,23 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
 
 def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
     """Returns a random transformers model of an architecture, with random biases and norms."""
+    model, state = _made(name, dtype, seed, pickle.dumps(changes))
+    torch.set_rng_state(state)  # as if it were made now
+    return copy.deepcopy(model)
+
+
+@lru_cache(maxsize=16)
+def _made(name: str, dtype: torch.dtype, seed: int, changes: bytes) -> tuple[PreTrainedModel, torch.Tensor]:
+    """A model, which takes three times as long to make as to copy, and torch's random state after making it."""
     config_class = getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config")
-    config = config_class(**{**ARCHITECTURES.get(name, SIZES), **changes})
+    config = config_class(**{**ARCHITECTURES.get(name, SIZES), **pickle.loads(changes)})
     torch.manual_seed(seed)
     model: PreTrainedModel = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(dtype).eval()
+    return model.to(dtype).eval(), torch.get_rng_state()
 
 
 def packed(model: PreTrainedModel, slots: int = 4000, kv_dtype: KvDtype = "auto") -> PackedModel:

@@ -45,7 +45,7 @@ texts = st.text(st.sampled_from("aé€🐍日本 \n<_"), max_size=20)
 class TestStream:
     @pytest.mark.parametrize("kind", KINDS)
     @given(tokens=ids)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     def test_any_tokens_joined_are_what_all_decode_to(self, kind: str, tokens: list[int]) -> None:
         """Ids of every kind: parts of characters in any order, special ones, and ids without a token.
 
@@ -80,7 +80,7 @@ class TestStream:
     @pytest.mark.parametrize("kind", KINDS)
     @given(text=texts, cut=st.integers(0, 60))
     @example(text="🐍", cut=2)
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_no_character_is_split(self, kind: str, text: str, cut: int) -> None:
         made = tokenizer(kind)
         pieces, rest = streamed(made.encode(text, add_special_tokens=False)[:cut], made)

@@ -74,7 +74,7 @@ shapes = st.recursive(st.just({}), lambda deeper: st.dictionaries(st.integers(0,
 
 
 @given(shapes, st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_commits_agree_with_plain_dictionaries(shape: dict[int, dict], commits: list[list[int]]) -> None:
     tree, length, expected = TokenTree(3, 7), 3, shape
     grown(tree, shape)

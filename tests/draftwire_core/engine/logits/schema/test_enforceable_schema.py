@@ -207,7 +207,7 @@ VALUES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=4), st.sampled_from(["", "oneOf", "items"]))
 def test_what_is_no_schema_is_refused_in_words(schema: Any, where: str) -> None:
     whole = {"": schema, "oneOf": {"oneOf": [schema, {"type": "null"}]}, "items": {"items": schema}}[where]
