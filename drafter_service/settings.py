@@ -57,7 +57,8 @@ class DrafterSettings(RankSettings):
     max_tree_nodes: int = Field(default=64, ge=1)
     """Most live nodes in the token tree of one sequence."""
     target_tokenizer: str | None = Field(default=None, min_length=1)
-    """Directory or hub id of the target's tokenizer, to translate drafts if the draft model has another tokenizer."""
+    """Directory, GGUF file or hub id of the target's tokenizer, to translate drafts if the draft model has another one;
+    an EAGLE-3, P-EAGLE or DFlash checkpoint has the target's, and needs no translation."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint of --model; never of models that LoadModel names."""
 

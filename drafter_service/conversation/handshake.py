@@ -42,7 +42,7 @@ def own_hello(
         capabilities.append(CAPABILITY_HIDDEN_STATES)
     elif features is not None:
         capabilities.append(CAPABILITY_FEATURES)
-    elif settings.target_tokenizer is None:  # a translating drafter draws from other tokens than it proposes
+    elif not model.draft_tokenizer_sha256:  # a translating drafter draws from other tokens than it proposes
         capabilities.append(CAPABILITY_DISTRIBUTIONS)
     hello = introduce(
         model,

@@ -153,7 +153,6 @@ def _check(settings: DrafterSettings) -> None:
         log.info("drafter placed on the CPU; drafters that read features run only there", model=settings.model)
     for name, given, allowed in (
         ("layers", settings.layers, None),
-        ("target-tokenizer", settings.target_tokenizer, None),
         ("tensor-parallel", settings.tensor_parallel, 1),
     ):
         if given != allowed:
@@ -161,7 +160,10 @@ def _check(settings: DrafterSettings) -> None:
 
 
 def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
-    """Returns the hash of the target's tokenizer; empty if there is none next to the checkpoint or the target."""
+    """Returns the hash of the target's tokenizer: the one that the settings name, or else the one next to the target or
+    the checkpoint; empty if there is none."""
+    if settings.target_tokenizer is not None:
+        return Tokenizer.load(settings.target_tokenizer).sha256
     place = checkpoint
     if settings.target is not None:
         place = Checkpoint.find(settings.target, hub=settings.allow_hub_models)

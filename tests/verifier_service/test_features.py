@@ -19,6 +19,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.features_pb2 import FeatureMap
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire_core.engine.drafters.features.reading_drafter import ReadingDraft
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.features import check_features
 from draftwire_core.pool.standing import standings
 from draftwire_core.runtime.errors import ServiceError
@@ -269,7 +270,12 @@ class TestWhatIsRefused:
         with pytest.raises(StartupError, match=r"^--weights: int4 requires --device cuda, got cpu, where"):
             load_drafter(settings)
 
-    @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}])
+    async def test_the_targets_tokenizer_may_be_elsewhere(self, eagle: Path, checkpoint: Path, tmp_path: Path) -> None:
+        write_tokenizer(tmp_path, 100)
+        settings = settings_of(eagle, checkpoint, target_tokenizer=str(tmp_path))
+        assert load_drafter(settings).info.tokenizer_sha256 == Tokenizer.load(str(tmp_path)).sha256
+
+    @pytest.mark.parametrize("fields", [{"layers": 1}, {"tensor_parallel": 2}])
     async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
         name = next(iter(fields)).replace("_", "-")
         with pytest.raises(StartupError, match=f"--{name}: .* does not apply to .* which drafts from features"):

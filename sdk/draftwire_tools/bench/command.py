@@ -27,7 +27,7 @@ from draftwire_tools.bench.method_pool import methods
 from draftwire_tools.bench.plot import check_plotting, plot
 from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire_tools.bench.report import Report
-from draftwire_tools.bench.services import Services, drafter_names, started
+from draftwire_tools.bench.services import GGUF, Services, drafter_names, is_model, started
 from draftwire_tools.progress import CountedLines
 from draftwire_tools.service import check_services_installed
 
@@ -42,11 +42,18 @@ def bench(
     ] = DEFAULT_VERIFIERS[0],
     target: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Start a verifier with this target model, instead of using --verifier."),
+        typer.Option(
+            metavar="MODEL",
+            help="Start a verifier with this target model, a directory or a GGUF file, instead of using --verifier.",
+        ),
     ] = None,
     draft: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="With --target: also start a drafter with this model; may be repeated."),
+        typer.Option(
+            metavar="MODEL",
+            help="With --target: also start a drafter with this model, which may have another tokenizer; may be "
+            "repeated.",
+        ),
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -120,7 +127,7 @@ def services_for(
     """Yields the verifier at an address, or services that are started for a command.
 
     Raises:
-        ValueError: a directory contains no model, or --draft is given without --target.
+        ValueError: a path has no model, or --draft is given without --target.
         Failure: a service cannot run here.
     """
     if target is None:
@@ -129,8 +136,8 @@ def services_for(
         yield Services(verifier)
         return
     for option, model in (("--target", target), *(("--draft", draft) for draft in drafts)):
-        if not (model / "config.json").is_file():
-            raise ValueError(f"{option} {model}: contains no model")
+        if not is_model(model):
+            raise ValueError(f"{option} {model}: contains no model; expected a directory or a {GGUF} file of one")
     drafter_names(drafts)
     check_services_installed(command)
     with started(target, drafts, console) as services:

@@ -15,6 +15,7 @@ from rich.console import Console
 from draftwire_tools.loading import Loading, interrupt
 from draftwire_tools.service import DRAFTER, VERIFIER, Service
 
+GGUF = ".gguf"
 _THREADS = 1
 """CPU threads of each service started here; see `Service`."""
 
@@ -36,35 +37,43 @@ class Services:
         return {address: size for address, size in found.items() if size is not None}
 
 
+def is_model(path: Path) -> bool:
+    """Returns whether a path is that of a checkpoint's directory, of a GGUF file, or of a directory with such a file.
+    What is in the files is for the services to say."""
+    return (path.is_file() and path.suffix == GGUF) or (path / "config.json").is_file() or any(path.glob(f"*{GGUF}"))
+
+
 def drafter_names(models: Sequence[Path]) -> list[str]:
-    """Returns the names of drafters with these models: those of the directories.
+    """Returns the names of drafters with these models: those of the directories, or of the files without .gguf.
 
     Raises:
-        ValueError: two directories have the same name.
+        ValueError: two models have the same name.
     """
-    names = [model.resolve().name for model in models]
+    names = [model.resolve().name.removesuffix(GGUF) for model in models]
     if len(set(names)) < len(names):
-        raise ValueError(f"--draft: the directories must have different names, got {', '.join(names)}")
+        raise ValueError(f"--draft: the models must have different names, got {', '.join(names)}")
     return names
 
 
 @contextmanager
 def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
-    """Runs a verifier and a drafter service for each draft model."""
+    """Runs a verifier and a drafter service for each draft model, which translates if its tokenizer is not the
+    target's."""
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-bench-"))
     children: list[Service] = []
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         with Loading(console) as loading:
 
-            def start(name: str, module: str, model: Path) -> Service:
-                children.append(service := Service(name, module, model, scratch))
+            def start(name: str, module: str, model: Path, *flags: str) -> Service:
+                children.append(service := Service(name, module, model, scratch, *flags))
                 loading.show(service, f"loading {name}")
                 return service
 
             verifier = start("verifier", VERIFIER, target)
             drafters = {
-                name: start(name, DRAFTER, model) for name, model in zip(drafter_names(drafts), drafts, strict=True)
+                name: start(name, DRAFTER, model, "--target-tokenizer", str(target))
+                for name, model in zip(drafter_names(drafts), drafts, strict=True)
             }
             loading.wait(*children)
         yield Services(verifier.address, drafters, _THREADS)

@@ -38,12 +38,18 @@ def check(
     target: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Start verifiers with this target model, instead of using --verifier; checks more."
+            metavar="MODEL",
+            help="Start verifiers with this target model, a directory or a GGUF file, instead of using --verifier; "
+            "checks more.",
         ),
     ] = None,
     draft: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="With --target: also start a drafter with this model; may be repeated."),
+        typer.Option(
+            metavar="MODEL",
+            help="With --target: also start a drafter with this model, which may have another tokenizer; may be "
+            "repeated.",
+        ),
     ] = None,
     drafter: Annotated[
         list[str] | None,

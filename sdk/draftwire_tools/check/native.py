@@ -50,7 +50,7 @@ class NativeCheck:
     drafters: Sequence[str]
     """Names or addresses of the drafters; empty for all that are attached."""
     target: Path | None = None
-    """The target's directory, if further verifiers may be started from it."""
+    """The target's directory or file, if further verifiers may be started from it."""
     command: str = "draftwire check"
     """The command line that repeats the check."""
 

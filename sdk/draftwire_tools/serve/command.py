@@ -63,7 +63,8 @@ def serve(
     target_tokenizer: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="Directory or hub id of the target's tokenizer, for draft models with another one."
+            metavar="MODEL",
+            help="Directory, GGUF file or hub id of the target's tokenizer, for draft models with another one.",
         ),
     ] = None,
     chat_template: Annotated[

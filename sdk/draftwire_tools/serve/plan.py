@@ -22,7 +22,7 @@ class Options:
     chat_template: Path | None = None
     """File with the chat template to use in place of the model's own."""
     target_tokenizer: str | None = None
-    """Directory or hub id of the target's tokenizer, for draft models with another one."""
+    """Directory, GGUF file or hub id of the target's tokenizer, for draft models with another one."""
     gateway_flags: tuple[str, ...] = ()
     """Flags for the gateway, such as those of TLS."""
 

@@ -1,37 +1,43 @@
-"""The bundled pair's certificate: the committed document says what the committed certificate found."""
+"""The certificates: the committed document says what the committed certificates found."""
 
 import json
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.sections import with_section
-from benchmarks.laws.certificate import HTML, JSON, PAGE, section
+from benchmarks.laws.certificate import PAGE, PAIRS, Pair, section
 from tests.harness.checkout import ROOT
 
+SHOWN = [PAIRS["bundled"]]
 
-def found() -> dict[str, Any]:
-    certificate: dict[str, Any] = json.loads((ROOT / JSON).read_text(encoding="utf-8"))
+
+def found(pair: Pair) -> dict[str, Any]:
+    certificate: dict[str, Any] = json.loads((ROOT / pair.json).read_text(encoding="utf-8"))
     return certificate
 
 
-def test_the_document_is_made_from_the_certificate() -> None:
+@pytest.mark.parametrize("pair", SHOWN, ids=lambda pair: pair.section)
+def test_the_document_is_made_from_the_certificate(pair: Pair) -> None:
     document = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert with_section(document, "certificate", section(found())) == document
+    assert with_section(document, pair.section, section(found(pair))) == document
 
 
-def test_it_found_every_output_equal_in_every_case() -> None:
-    certificate = found()
+@pytest.mark.parametrize("pair", SHOWN, ids=lambda pair: pair.section)
+def test_it_found_every_output_equal_in_every_case(pair: Pair) -> None:
+    certificate = found(pair)
     assert certificate["passed"] and certificate["differences"] == []
     assert {each["case"] for each in certificate["cases"] if not each["compared"]} == set()
     told = certificate["about"]
     assert {"processor", "cores", "torch", "transformers", "commit", "numerics"} <= set(told)
-    report = (ROOT / HTML).read_text(encoding="utf-8")
+    report = (ROOT / pair.html).read_text(encoding="utf-8")
     for text in (certificate["verdict"], told["commit"], told["processor"]):
         assert text in report
         assert text in (ROOT / PAGE).read_text(encoding="utf-8")
 
 
 def test_a_difference_is_told() -> None:
-    certificate = found()
+    certificate = found(PAIRS["bundled"])
     certificate |= {"passed": False, "verdict": "1 of 20 outputs differ", "notes": ["look | here"]}
     certificate["cases"][0] |= {"equal": 19, "compared": 20, "events": "a | b"}
     text = section(certificate)

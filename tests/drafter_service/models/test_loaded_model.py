@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from drafter_service.conversation.handshake import own_hello
 from drafter_service.models.loaded_model import NoMemoryError, load_model
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
@@ -13,6 +14,7 @@ from draftwire_core.engine.loading import slots_that_fit
 from draftwire_core.engine.model.reading import read_model
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 
@@ -111,6 +113,9 @@ class TestAnotherTokenizer:
         same = load_model(settings.model_copy(update={"model": str(target)}))
         assert same.token_map is None
         assert (same.info.tokenizer_sha256, same.info.draft_tokenizer_sha256) == (ours.sha256, "")
+        for each, offers in ((loaded, False), (same, True)):  # the tokens it proposes are those it draws
+            hello = own_hello(settings, each.info, slots=1000)
+            assert (CAPABILITY_DISTRIBUTIONS in hello.capabilities) is offers
 
     def test_what_cannot_be_translated_is_named(self, checkpoint: Path, tmp_path: Path) -> None:
         draft = write_byte_checkpoint(tmp_path / "draft", "draft")

@@ -11,11 +11,13 @@ FAKE_SERVICE = """
 import argparse, os, pathlib, sys, threading
 sys.path[:0] = {path!r}
 parser = argparse.ArgumentParser()
-parser.add_argument("--model"), parser.add_argument("--listen")
+parser.add_argument("--model"), parser.add_argument("--listen"), parser.add_argument("--target-tokenizer")
 arguments, _ = parser.parse_known_args()
 if arguments.model.endswith("broken"):
     sys.exit("no model in there")
-(pathlib.Path({pids!r}) / (pathlib.Path(arguments.model).name + ".pid")).write_text(str(os.getpid()))
+place = pathlib.Path({pids!r}) / pathlib.Path(arguments.model).name
+place.with_name(place.name + ".tokenizer").write_text(arguments.target_tokenizer or "")
+place.with_name(place.name + ".pid").write_text(str(os.getpid()))
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 fake = FakeVerifier()
 fake.delay = 0.01

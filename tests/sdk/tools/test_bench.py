@@ -206,7 +206,7 @@ def test_bad_prompt_files(tmp_path: Path, name: str, content: bytes | None, word
 
 
 def test_drafters_need_different_names() -> None:
-    assert drafter_names([Path("a/draft"), Path("b/early")]) == ["draft", "early"]
+    assert drafter_names([Path("a/draft"), Path("b/early-1.5b.gguf")]) == ["draft", "early-1.5b"]
     with pytest.raises(ValueError, match="--draft"):
         drafter_names([Path("a/draft"), Path("b/draft")])
 
@@ -505,11 +505,11 @@ def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:
 class TestServicesOfItsOwn:
     @pytest.mark.usefixtures("fake_module")
     def test_with_services_of_its_own(self, prompts: str, tmp_path: Path) -> None:
-        for name in ("target", "good"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / "target").mkdir()
+        (tmp_path / "target" / "config.json").write_text("{}")
+        (tmp_path / "good.gguf").touch()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
-        arguments = ["--target", "target", "--draft", "good", "--method", "bad", "--prompts", prompts, *SHORT]
+        arguments = ["--target", "target", "--draft", "good.gguf", "--method", "bad", "--prompts", prompts, *SHORT]
         done = subprocess.run(
             [sys.executable, "-m", "draftwire.cli", "bench", *arguments, "--json", "found.json"],
             env=environment,
@@ -523,4 +523,5 @@ class TestServicesOfItsOwn:
         report = json.loads((tmp_path / "found.json").read_text())
         assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
         assert report["about"]["threads of each service"] == "1"
-        assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))
+        assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good.gguf"))
+        assert (tmp_path / "good.gguf.tokenizer").read_text() == "target"
