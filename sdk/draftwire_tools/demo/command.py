@@ -65,7 +65,7 @@ def demo(
 def enter_real(stack: ExitStack, models: Path, asked: Asked, console: Console) -> Show | None:
     """Starts the show with the real model on a stack; if that fails, says why in a line and returns None."""
     try:
-        start = real(fetched(console), models, asked, console)
+        start = real(fetched(console), models, asked)
         return stack.enter_context(running(start, console, keeps_logs=False))
     except (FetchError, Failure) as error:
         reason = " ".join(str(error).split())

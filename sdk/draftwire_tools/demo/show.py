@@ -11,7 +11,6 @@ from rich.console import Console
 
 import draftwire
 from draftwire._types.options import GenerateOptions
-from draftwire.cli.failure import Failure
 from draftwire_tools.demo.scene import DemoDrafter, Scene, attached, killed, swapped
 from draftwire_tools.demo.stage import Stage, stage
 from draftwire_tools.service import Service
@@ -101,30 +100,23 @@ def bundled(models: Path, asked: Asked) -> Start:
         first = made.drafter(EARLY, models / EARLY)
         made.loading.wait(growing)
         verifier = made.verifier(TARGET, target, "--kv-slots", KV_SLOTS)
-        # One after the other: on two cores a third process would delay the target, which takes the longest.
-        made.loading.wait(first)
         second = made.drafter(DRAFT, models / DRAFT)
-        made.loading.wait(verifier, second)
+        made.loading.wait(verifier, first, second)
         scene = code_scene(asked, drafter_of(first), drafter_of(second))
         return Show(f"bundled target, grown to {TARGET_SIZE}", verifier, (EARLY, DRAFT), [scene])
 
     return start
 
 
-def real(target: Path, models: Path, asked: Asked, console: Console) -> Start:
+def real(target: Path, models: Path, asked: Asked) -> Start:
     """Returns the start of the show with SmolLM2. target: its file. models: directory of the bundled draft model, which
-    translates. If that does not start, the console says why."""
+    translates. If that does not start, the console says why, and the show is of lookup alone."""
 
     def start(made: Stage) -> Show:
         verifier = made.verifier(SMOLLM2, target, "--kv-slots", KV_SLOTS, "--drafters-per-request", "2")
-        made.loading.wait(verifier)
-        small = made.drafter(SMALL, models / DRAFT, "--target-tokenizer", str(target))
-        drafter: DemoDrafter | None = drafter_of(small)
-        try:
-            made.loading.wait(small)
-        except Failure as error:  # lookup gains without it
-            console.print(f"lookup alone: {error}", soft_wrap=True, markup=False)
-            drafter = None
+        small = made.drafter(SMALL, models / DRAFT, "--target-tokenizer", str(target), needed=False)
+        made.loading.wait(verifier, small)
+        drafter = None if small in made.loading.given_up else drafter_of(small)
         names = (LOOKUP.name, SUFFIXES.name, *([] if drafter is None else [SMALL]))
         return Show("SmolLM2-135M-Instruct", verifier, names, real_scenes(asked, drafter))
 

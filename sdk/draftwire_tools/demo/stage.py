@@ -40,13 +40,13 @@ class Stage:
         """Starts a verifier."""
         return self._shown(Service(name, VERIFIER, model, self.scratch, *flags), f"loading {name}")
 
-    def drafter(self, name: str, model: Path, *flags: str) -> Service:
-        """Starts a drafter."""
-        return self._shown(Service(name, DRAFTER, model, self.scratch, *flags), f"loading {name}")
+    def drafter(self, name: str, model: Path, *flags: str, needed: bool = True) -> Service:
+        """Starts a drafter. needed: whether its end is a failure; else it is only told."""
+        return self._shown(Service(name, DRAFTER, model, self.scratch, *flags), f"loading {name}", needed=needed)
 
-    def _shown(self, child: JobT, text: str) -> JobT:
+    def _shown(self, child: JobT, text: str, *, needed: bool = True) -> JobT:
         self.children.append(child)
-        self.loading.show(child, text)
+        self.loading.show(child, text, needed=needed)
         return child
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from draftwire import Chunk, Client, GenerateOptions
 from draftwire.cli.failure import Failure
-from draftwire_tools.demo import command
+from draftwire_tools.demo import command, show
 from draftwire_tools.demo.scene import Change, DemoDrafter, Scene, attached, killed, swapped
 from draftwire_tools.demo.show import Asked, code_scene, find_models, real_scenes
 from draftwire_tools.demo.story import DemoReport, DemoScreen, Silence, tell
@@ -274,6 +274,22 @@ def test_a_real_model_that_does_not_start_is_a_line(tmp_path: Path, monkeypatch:
     [said] = [line for line in console.export_text().splitlines() if "instead" in line]
     assert said == "the bundled pair instead of SmolLM2: SmolLM2 ended with code 1: no model in there"
     assert list(tmp_path.glob("draftwire-demo-*")) == []
+
+
+@pytest.mark.usefixtures("fake_module")
+def test_a_real_model_is_shown_without_a_draft_model_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "fetched", lambda _: tmp_path / "target")
+    monkeypatch.setattr(show, "DRAFT", "broken")
+    monkeypatch.chdir(tmp_path)  # where Python looks for the module of a service first
+    console = Console(record=True, file=io.StringIO(), width=80)
+    with ExitStack() as stack:
+        found = command.enter_real(stack, tmp_path, Asked(None, 200, None, 1), console)
+        assert found is not None
+        assert found.drafters == ("lookup", "suffixes")
+        assert found.scenes[0].changes == []
+    assert "small ended with code 1: no model in there\nserving without it" in console.export_text()
 
 
 @pytest.mark.usefixtures("fake_module")
