@@ -13,6 +13,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.gguf.tokenizer.built_tokenizer import BuiltTokenizer
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.text.chat_format import ChatFormat, find_chat_format
 from draftwire_core.engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
@@ -44,7 +45,9 @@ class Tokenizer:
         self._backend.encode_special_tokens = tokenizer.split_special_tokens
         # A few families of tokenizers override how a text is encoded.
         self._direct = type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
-        parts = json.loads(self._backend.to_str())
+        parts = (
+            tokenizer.take_content() if isinstance(tokenizer, BuiltTokenizer) else json.loads(self._backend.to_str())
+        )
         self.sha256 = tokenizer_fingerprint(parts)
         """Fingerprint; equal for tokenizers that give every text the same ids, apart from those put around it."""
         self.texts = TokenTexts(self._backend, parts)

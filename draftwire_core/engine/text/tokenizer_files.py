@@ -8,7 +8,9 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
+from typing import Any
 
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
@@ -72,4 +74,25 @@ def tokenizer_fingerprint(backend: Mapping[str, object]) -> str:
     backend: the content of a `tokenizer.json`.
     """
     kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+    texts = {key: _model_json(part) if key == "model" else _sorted_json(part) for key, part in kept.items()}
+    return hashlib.sha256(_object(texts).encode()).hexdigest()
+
+
+def _model_json(model: Any) -> str:
+    """The text of a model. That of 250,000 names and ids takes half the time if names alone are sorted."""
+    if not isinstance(model, Mapping) or not isinstance(vocabulary := model.get("vocab"), Mapping):
+        return _sorted_json(model)
+    names = sorted(vocabulary)
+    ids = map(str, map(vocabulary.__getitem__, names))
+    entries = map(": ".join, zip(map(encode_basestring_ascii, names), ids, strict=True))
+    texts = {key: _sorted_json(part) for key, part in model.items() if key != "vocab"}
+    return _object(texts | {"vocab": f"{{{', '.join(entries)}}}"})
+
+
+def _object(texts: Mapping[str, str]) -> str:
+    """The text of a JSON object with the texts of its values by name."""
+    return f"{{{', '.join(f'{_sorted_json(name)}: {texts[name]}' for name in sorted(texts))}}}"
+
+
+def _sorted_json(part: object) -> str:
+    return json.dumps(part, sort_keys=True, ensure_ascii=True)

@@ -1,5 +1,6 @@
 """Fingerprints of tokenizers: each part that determines the ids of a text changes them, and no other does."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from functools import cache
@@ -194,6 +195,14 @@ def test_the_order_in_a_file_does_not_count() -> None:
     turned = dict(reversed(parts.items()))
     turned["model"] = {**parts["model"], "vocab": dict(reversed(parts["model"]["vocab"].items()))}
     assert tokenizer_fingerprint(turned) == tokenizer_fingerprint(parts) == fingerprint()
+
+
+def test_it_is_the_hash_of_the_parts_as_sorted_json() -> None:
+    """Services of different builds compare it."""
+    parts = json.loads(content())
+    parts["model"]["vocab"]['"ü\\'] = 12345678
+    kept = {key: parts[key] for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+    assert tokenizer_fingerprint(parts) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def test_a_host_engines_target_has_the_same() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from gguf.constants import TokenType
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
-from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_byte_level import MERGES, merges
+from draftwire_core.engine.checkpoint.gguf.tokenizer.built_tokenizer import Built
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_charsmap import check_charsmap
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_merges import MERGES, listed_merges, ranked_merges
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_vocabulary import SPECIAL, TOKENS, GgufVocabulary
 
 _SCORES = "tokenizer.ggml.scores"
@@ -22,15 +23,13 @@ _CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 _PREFIX = "tokenizer.ggml.add_space_prefix"
 _SPACE = "\u2581"
 """The character that SentencePiece writes for a space."""
-_LONGEST_PIECE = 256
-"""Most characters of a token whose merges have to be found: the time for it grows with the square."""
 _NEVER = 1e4
 """How much less likely than others a piece is that must not be found."""
 
 
 def sentence_piece(
     header: GgufHeader, vocabulary: GgufVocabulary, template: Mapping[str, Any] | None, *, prefix: bool
-) -> Tokenizer:
+) -> Built:
     """Merges of pairs of characters, as in Llama 2, Mistral's first models and Gemma.
 
     template: the post-processor of the tokenizer.json. prefix: whether a space is put before a text if the file does
@@ -42,14 +41,15 @@ def sentence_piece(
         vocabulary = _respelled(header, vocabulary)
     tokens = vocabulary.tokens
     if MERGES in metadata:
-        pairs = merges(header)
+        pairs = listed_merges(header)
     else:
         ranks = _positions(vocabulary) if by_position else _scores(header, tokens)
-        pairs = list(_merges(header, tokens, ranks))
+        pairs = ranked_merges(header, tokens, ranks)
+    names = {name: token for token, name in enumerate(tokens)}
     unknown = vocabulary.roles.get("unknown")
     backend = Tokenizer(
         models.BPE(
-            vocab={name: token for token, name in enumerate(tokens)},
+            vocab=names,
             merges=pairs,
             unk_token=None if unknown is None else tokens[unknown],
             fuse_unk=True,
@@ -60,7 +60,7 @@ def sentence_piece(
     prefix = metadata.flag(_PREFIX, prefix)
     # Unlike Metaspace, this puts a space also before a text that begins with one.
     backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if prefix else spaces
-    return _finished(backend, vocabulary, template, prefix=prefix)
+    return Built(_finished(backend, vocabulary, template, prefix=prefix), names, pairs)
 
 
 def unigram(header: GgufHeader, vocabulary: GgufVocabulary, template: Mapping[str, Any] | None) -> Tokenizer:
@@ -146,46 +146,3 @@ def _scores(header: GgufHeader, tokens: Sequence[str]) -> list[int | float]:
     if not all(map(math.isfinite, scores)):
         raise header.metadata.refusal(_SCORES, "has a score that is not finite")
     return scores[: len(tokens)]
-
-
-def _merges(header: GgufHeader, tokens: Sequence[str], ranks: Sequence[int | float]) -> Iterator[tuple[str, str]]:
-    """All pairs of tokens that make a token, those of higher-ranked ones first, and longer left halves first.
-
-    These are the merges that transformers finds.
-
-    tokens: the names by id. ranks: their ranks.
-    """
-    if max(map(len, tokens), default=0) > _LONGEST_PIECE:
-        raise header.metadata.refusal(TOKENS, f"has a token of more than {_LONGEST_PIECE} characters")
-    ids = {name: token for token, name in enumerate(tokens)}
-    by_rank = sorted(range(len(tokens)), key=ranks.__getitem__, reverse=True)
-    at = 0
-    while at < len(by_rank):
-        end = at + 1
-        while end < len(by_rank) and ranks[by_rank[end]] == ranks[by_rank[at]]:
-            end += 1
-        if end == at + 1:
-            yield from _halves(tokens[by_rank[at]], ids)
-        else:  # of pairs with halves of the same lengths, those of earlier tokens come first
-            pairs = [
-                pair
-                for token in by_rank[at:end]
-                for pair in sorted(_halves(tokens[token], ids), key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-            ]
-            yield from sorted(pairs, key=lambda pair: (len(pair[0]), len(pair[1])), reverse=True)
-        at = end
-
-
-def _halves(name: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs of tokens that make a token, those with longer left halves first."""
-    found, middle = [], len(name) >> 1
-    # There are hundreds of thousands of tokens. The longer half is looked up first, as it is less often a token.
-    for cut in range(len(name) - 1, middle, -1):
-        left = name[:cut]
-        if left in ids and name[cut:] in ids:
-            found.append((left, name[cut:]))
-    for cut in range(middle, 0, -1):
-        right = name[cut:]
-        if right in ids and name[:cut] in ids:
-            found.append((name[:cut], right))
-    return found

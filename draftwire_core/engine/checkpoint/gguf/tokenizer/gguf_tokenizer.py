@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufMetadata
+from draftwire_core.engine.checkpoint.gguf.tokenizer.built_tokenizer import Built, BuiltTokenizer
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_byte_level import byte_level
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_sentence_piece import sentence_piece, unigram
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_splitting import SPLITTINGS, Splitting
@@ -32,17 +33,6 @@ _OTHER_KINDS = {
 """Kinds that llama.cpp has and that are not supported, with words for them."""
 
 
-class _Tokenizer(PreTrainedTokenizerFast):
-    """A tokenizer of transformers with a backend of its own, of which the class would make a copy, in seconds."""
-
-    def __init__(self, backend: Tokenizer, **options: Any):
-        self._tokenizer = backend
-        super().__init__(**options)
-
-
-_Tokenizer.__name__ = PreTrainedTokenizerFast.__name__  # by which saved files name their class
-
-
 def read_tokenizer(header: GgufHeader) -> PreTrainedTokenizerBase:
     """The tokenizer, with its chat templates if the file has any.
 
@@ -55,10 +45,10 @@ def read_tokenizer(header: GgufHeader) -> PreTrainedTokenizerBase:
     try:
         said = metadata.text(key)
         vocabulary = None if _WHOLE in metadata else GgufVocabulary.read(header)
-        backend = Tokenizer.from_str(said) if vocabulary is None else _backend(header, vocabulary, said)
+        built = Built(Tokenizer.from_str(said)) if vocabulary is None else _built(header, vocabulary, said)
         roles = _named(metadata) if vocabulary is None else vocabulary.roles
-        options = {option: backend.id_to_token(roles[role]) for option, role in _ROLES.items() if role in roles}
-        made = _Tokenizer(backend, clean_up_tokenization_spaces=False, **dict.fromkeys(_ROLES) | options)
+        options = {option: built.backend.id_to_token(roles[role]) for option, role in _ROLES.items() if role in roles}
+        made = BuiltTokenizer(built, clean_up_tokenization_spaces=False, **dict.fromkeys(_ROLES) | options)
     except ModelLoadError:
         raise
     except Exception as error:  # the library raises no narrower type
@@ -83,12 +73,12 @@ def _chat_templates(metadata: GgufMetadata) -> str | dict[str, str] | None:
     return named.get("default") if named.keys() <= {"default"} else named
 
 
-def _backend(header: GgufHeader, vocabulary: GgufVocabulary, kind: str) -> Tokenizer:
+def _built(header: GgufHeader, vocabulary: GgufVocabulary, kind: str) -> Built:
     metadata = header.metadata
     if kind == "llama":
         return sentence_piece(header, vocabulary, _template(metadata, vocabulary, add_bos=True), prefix=True)
     if kind == "t5":
-        return unigram(header, vocabulary, _template(metadata, vocabulary, add_eos=True))
+        return Built(unigram(header, vocabulary, _template(metadata, vocabulary, add_eos=True)))
     if kind not in _KINDS:
         what = f"{kind[:64]!r} is not supported"
         if kind in _OTHER_KINDS:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
+import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gguf import TokenType
 from transformers import PreTrainedTokenizerBase
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
+from draftwire_core.engine.checkpoint.gguf.tokenizer.built_tokenizer import BuiltTokenizer
+from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_merges import ranked_merges
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.engine.text.vocabulary import BYTE_ALPHABET
 from tests.harness.models.gguf_tokenizers import WrittenTokenizer, charsmap, of_ranks, ranked_ids, scored_ids
@@ -115,6 +121,43 @@ def test_pieces_of_spaces_in_gemma(tmp_path: Path) -> None:
             written.tokens[token], written.types[token] = " " * len(name), int(USER)
     written.scores = [0.0] * len(written.tokens)  # which are not in the order of merges
     assert ids(written.read(tmp_path / "v.gguf"), "a   hello") == expected
+
+
+def test_ranked_merges_are_all_pairs_that_make_a_token_in_order() -> None:
+    choice = random.Random(5)
+    tokens = list({"".join(choice.choices("ab🙂", k=choice.randint(1, 6))): None for _ in range(300)})
+    ranks = [float(choice.randint(0, 9)) for _ in tokens[1:]] + [math.inf]
+    expected = [
+        (-ranks[token], -cut, cut - len(name), token, (name[:cut], name[cut:]))
+        for token, name in enumerate(tokens)
+        for cut in range(1, len(name))
+        if {name[:cut], name[cut:]} <= set(tokens)
+    ]
+    found = ranked_merges(cast(GgufHeader, None), tokens, ranks)
+    assert found == [pair for *_, pair in sorted(expected)]
+    assert len(found) > 100
+
+
+def test_no_tokens_have_no_merges() -> None:
+    assert ranked_merges(cast(GgufHeader, None), [], []) == []
+
+
+@pytest.mark.parametrize("kind", ["ranks", "list", "bytes", "whole"])
+def test_the_content_is_what_the_library_writes(kind: str, tmp_path: Path) -> None:
+    listed = ["h e", "l lo", "l o", "h e"]  # one of them twice
+    written = {
+        "ranks": scored,
+        "list": lambda: replace(scored(), merges=listed),
+        "bytes": lambda: byte_level("qwen2", "<|x|>", keys={"add_bos_token": False}),
+        "whole": lambda: replace(scored(), model="t5"),
+    }[kind]()
+    found = written.read(tmp_path / "v.gguf")
+    assert isinstance(found, BuiltTokenizer)
+    whole = json.loads(found.backend_tokenizer.to_str())
+    for _ in range(2):  # what it was built of is known the first time
+        content = json.loads(json.dumps(found.take_content()))
+        assert content == {key: whole[key] for key in content}
+        assert content.keys() >= {"added_tokens", "model", "normalizer", "pre_tokenizer", "decoder"}
 
 
 MERGES = ["▁ ▁", "h e", "▁ he", "l lo", "l o", "▁he llo", "\n \n"]
