@@ -2,12 +2,12 @@
 
     python -m benchmarks.faults.fuzz_gguf [--files 10000] [--seed 1] [--json]
 
-Small valid files, one for each kind of tokenizer, and a hybrid with experts, are corrupted at random: bits, numbers,
-lengths, types and offsets of the header, parts that are missing, doubled or exchanged, and files cut short. Each is
-opened in this process, and if that succeeds, its configuration, its tokenizer and the values of all its tensors are
-read. The exit status is 1 if anything but ModelLoadError is raised, if an error does not name the file, if a file takes
-longer than its bound, or if the memory grows beyond its bound. A crash ends the process, and leaves behind the file
-that did it.
+Small valid files, one for each kind of tokenizer, a hybrid with experts, and one whose matrices have all types without
+a product of their own, are corrupted at random: bits, numbers, lengths, types and offsets of the header, parts that are
+missing, doubled or exchanged, and files cut short. Each is opened in this process, and if that succeeds, its
+configuration, its tokenizer and the values of all its tensors are read, and its matrices made into weights. The exit
+status is 1 if anything but ModelLoadError is raised, if an error does not name the file, if a file takes longer than
+its bound, or if the memory grows beyond its bound. A crash ends the process, and leaves behind the file that did it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import gguf
 import numpy as np
@@ -33,12 +34,17 @@ from benchmarks.faults.gguf_mutations import mutate_file
 from benchmarks.harness.report import add_report_options, end_with_faults
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+from draftwire_core.engine.checkpoint.gguf.gguf_header import BLOCK_SIZES, CONVERTED_TYPES
+from draftwire_core.engine.model.linear.group_weight import GroupWeight
+from draftwire_core.engine.model.reading.gguf_model import StoredWeights
 
 SECONDS = 10.0
 """Seconds within which every file must be read or refused."""
 MOST_GROWTH = 256 << 20
 """Most bytes by which the peak of the memory may grow."""
 _VALUES, _HEADS, _TOKENS, _MOST_FAULTS = 64, 4, 16, 20
+_INPUTS = 256
+"""Inputs of matrices in superblocks."""
 
 _Shapes = dict[str, tuple[int, ...]]
 
@@ -140,6 +146,41 @@ def write_hybrid(path: Path) -> int:
     return int(gguf.GGUFReader(path).data_offset)
 
 
+def write_converted(path: Path) -> int:
+    """Writes a small valid file of two Llama layers, whose matrices are random blocks of all types without a product of
+    their own; returns the bytes of its header, about."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_context_length(128)
+    writer.add_embedding_length(_INPUTS)
+    writer.add_feed_forward_length(_INPUTS)
+    writer.add_head_count(_HEADS)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    _add_whole(writer)
+    outputs = {"attn_q": _INPUTS, "attn_k": _INPUTS // _HEADS, "attn_v": _INPUTS // _HEADS, "attn_output": _INPUTS}
+    outputs |= {f"ffn_{part}": _INPUTS for part in ("gate", "up", "down")}
+    matrices = {"token_embd.weight": _TOKENS, "output.weight": _TOKENS}
+    matrices |= {f"blk.{layer}.{name}.weight": count for layer in range(2) for name, count in outputs.items()}
+    rng = np.random.default_rng(0)
+    numbers = {block.type_name: number for number, block in BLOCK_SIZES.items()}
+    for (name, count), type_name in zip(matrices.items(), CONVERTED_TYPES, strict=True):
+        number = numbers[type_name]
+        _, values, size = BLOCK_SIZES[number]
+        blocks = rng.integers(0, 256, (count, _INPUTS // values * size), dtype=np.uint8)
+        # As int8, since the package does not know the blocks of all types.
+        kind = cast(gguf.GGMLQuantizationType, number)
+        writer.add_tensor(name, blocks.view(np.int8), raw_shape=(count, _INPUTS), raw_dtype=kind)
+    norms = ["output_norm", *(f"blk.{layer}.{part}_norm" for layer in range(2) for part in ("attn", "ffn"))]
+    for name in norms:
+        writer.add_tensor(f"{name}.weight", np.ones(_INPUTS, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.stat().st_size - sum(tensor.nbytes for tensor in writer.tensors[0].values())
+
+
 def _add_merges(writer: gguf.GGUFWriter) -> None:
     """Adds a tokenizer like those of Qwen's models."""
     tokens = ["<|endoftext|>", "a", "b", "ab", "Ġ", "Ġa", "<|im_end|>"]
@@ -179,6 +220,10 @@ def read_all(path: Path) -> None:
     for tensor in file.tensors.values():
         if tuple(tensor.dequantised().shape) != tensor.shape:
             raise AssertionError(f"values of shape {tensor.dequantised().shape}, not {tensor.shape}")
+        if len(tensor.shape) == 2:
+            weight = StoredWeights().of_parameter(tensor)
+            if isinstance(weight, GroupWeight):
+                weight.rows(0, weight.outputs)
 
 
 def attack(folder: Path, seed: int, files: int) -> GgufFindings:
@@ -187,7 +232,7 @@ def attack(folder: Path, seed: int, files: int) -> GgufFindings:
     rng = random.Random(seed)
     valid = []
     writers: list[Callable[[Path], int]] = [partial(write_valid, tokenizer=each) for each in TOKENIZERS]
-    for write in (*writers, write_hybrid):
+    for write in (*writers, write_hybrid, write_converted):
         path = folder / "valid.gguf"
         header = write(path)
         valid.append((path.read_bytes(), header))

@@ -6,6 +6,7 @@ import random
 import struct
 
 _NUMBERS = (0, 1, 2, 3, 7, 8, 9, 30, 39, 77, 255, 2**16, 2**20, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40)
+_NUMBERS += (16, 23, 34, 41, 42)  # types of tensors that are converted
 _NUMBERS += (2**62, 2**63 - 1, 2**63, 2**64 - 1)
 """Counts, lengths, types and offsets that are wrong almost everywhere."""
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
@@ -56,11 +57,28 @@ STORED_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", 
 """Types of tensors in blocks that are computed with as they are."""
 CONVERTED_TYPES = (
     *("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"),
-    *("IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "NVFP4"),
+    *("IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "Q2_0", "Q1_0", "NVFP4"),
 )
 """Types of tensors in blocks that become another type as they are read."""
 SUPPORTED_TYPES = (*PLAIN_TYPES, *STORED_TYPES, *CONVERTED_TYPES)
 """Types of tensors that are read."""
+_REMEDY = f"supported are {', '.join(SUPPORTED_TYPES)}: quantise the model to one of these (llama-quantize)"
+
+
+class BlockSize(NamedTuple):
+    """The name and the block of a type of tensors."""
+
+    type_name: str
+    values: int
+    size: int
+    """Bytes."""
+
+
+BLOCK_SIZES: Mapping[int, BlockSize] = {
+    **{kind.value: BlockSize(kind.name, *GGML_QUANT_SIZES[kind]) for kind in GGMLQuantizationType},
+    42: BlockSize("Q2_0", 64, 18),  # the package gguf does not know it
+}
+"""Types by their numbers in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,18 +264,17 @@ class GgufHeader:
         shape = tuple(self._number("Q", what) for _ in range(dimensions))[::-1]
         kind = self._number("I", what)
         offset = self._number("Q", what)
-        types = {each.value: each for each in GGMLQuantizationType}
-        if kind not in types:
-            raise self._refusal(f"{what}: has unknown type {kind}")
-        type_name = types[kind].name
+        block = BLOCK_SIZES.get(kind)
+        if block is None:
+            raise self._refusal(f"{what}: has unknown type {kind}; {_REMEDY}")
+        type_name = block.type_name
         if type_name not in SUPPORTED_TYPES:
-            raise self._refusal(f"{what}: has type {type_name}; supported are {', '.join(SUPPORTED_TYPES)}")
+            raise self._refusal(f"{what}: has type {type_name}; {_REMEDY}")
         if 0 in shape:
             raise self._refusal(f"{what}: has the empty shape {list(shape)}")
-        elements, size = GGML_QUANT_SIZES[types[kind]]
-        if shape[-1] % elements:
+        if shape[-1] % block.values:
             raise self._refusal(f"{what}: has rows of {shape[-1]} values, which are no whole {type_name} blocks")
-        return GgufEntry(name, type_name, shape, start=0, row_bytes=shape[-1] // elements * size), offset
+        return GgufEntry(name, type_name, shape, start=0, row_bytes=shape[-1] // block.values * block.size), offset
 
     def _add(self, entry: GgufEntry, start: int, *, aligned: bool) -> None:
         what = f"tensor {entry.name}"

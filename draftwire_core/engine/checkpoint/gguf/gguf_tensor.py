@@ -11,6 +11,7 @@ from gguf.quants import dequantize
 
 from draftwire_core.engine.checkpoint.gguf.architectures.gguf_change import SAME, GgufChange
 from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES
+from draftwire_core.engine.checkpoint.gguf.gguf_repacking import UNKNOWN_TO_GGUF, repacked_values
 
 _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 
@@ -39,6 +40,8 @@ class GgufTensor:
         if plain is not None:
             return plain.to(torch.float32, copy=True)
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
+            if self.type in UNKNOWN_TO_GGUF:
+                return repacked_values(self.type, self.raw)
             values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
         return torch.from_numpy(values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
-from draftwire_core.engine.checkpoint.gguf.gguf_repacking import REPACKINGS, repacked
+from draftwire_core.engine.checkpoint.gguf.gguf_repacking import Repacking, repacking_of
+from draftwire_core.engine.checkpoint.gguf.gguf_superblock import GroupedSuperblocks
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
 from draftwire_core.engine.checkpoint.load_errors import stop_if_abandoned
 from draftwire_core.engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
@@ -25,47 +26,55 @@ from draftwire_core.engine.model.experts.experts import (
 from draftwire_core.engine.model.file_pages import let_go
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
+from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
-from draftwire_core.engine.model.linear.linear_weight import StoredLinear
+from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
 from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
 from draftwire_core.engine.model.reading.conversions import Conversions
 
 _VALUES_AT_ONCE = 1 << 20
 """Values that are converted at once, which bounds the memory for them as float32 numbers."""
+_SCALE_AND_ZERO = 5
+"""Bytes of the scale and the zero point of a group of integers in memory."""
 
 
-def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def gguf_model(
+    file: GgufFile, config: PretrainedConfig, dtype: torch.dtype, *, superblocks: bool = True
+) -> PreTrainedModel:
     """Makes the model of a file on the CPU.
 
     Weights in blocks and in float16 stay views of the mapped file, unless their rows are in another order there: linear
     layers are `StoredLinear`, experts `StoredExperts`, and the embedding is a `StoredEmbedding`. Blocks without a
-    product of their own become blocks of another type with the same values, or float16 if no type has these values; one
-    warning names these types and what they cost. Other weights are converted to `dtype`.
+    product of their own become another type with the same values (`StoredWeights`), or float16 if no type has these
+    values; the log has these types and what they cost. Other weights are converted to `dtype`.
 
-    config: the file's, with all layers or only the first ones. Raises ModelLoadError.
+    config: the file's, with all layers or only the first ones. superblocks: whether Q6_K has a product where the model
+    runs, so that other types may become it. Raises ModelLoadError.
     """
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    _ReadParameters(file, model, dtype).fill()
+    weights = StoredWeights(superblocks=superblocks)
+    _ReadParameters(file, model, dtype, weights).fill()
     compute_buffers(model)
-    _warn_of_conversions(file)
+    weights.conversions.tell(str(file.path))
     return model
 
 
 class _ReadParameters:
     """Gives the modules of a model their parameters."""
 
-    def __init__(self, file: GgufFile, model: PreTrainedModel, dtype: torch.dtype):
+    def __init__(self, file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, weights: StoredWeights):
         self._file = file
         self._model = model
         self._dtype = dtype
+        self._weights = weights
         self._in_float32 = tuple(model._keep_in_fp32_modules_strict or ())
 
     def fill(self) -> None:
         """Fills all modules."""
         model, tensors = self._model, self._file.tensors
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-        tied: BlockWeight | HalfWeight | None = None
+        tied: QuantisedWeight | None = None
         is_tied = False
         for name, module in list(model.named_modules()):
             weight = tensors.get(f"{name}.weight")
@@ -76,13 +85,14 @@ class _ReadParameters:
                 if tied is not None:
                     model.set_submodule(name, StoredLinear(tied, None))
             elif isinstance(module, nn.Linear | nn.Embedding) and weight is not None:
-                stored = stored_parameter(weight)
+                stored = self._weights.of_parameter(weight, looked_up=isinstance(module, nn.Embedding))
                 if stored is None:
                     self._fill(name, module)
                 elif isinstance(module, nn.Linear):
                     bias = None if module.bias is None else self._plain(f"{name}.bias")
                     model.set_submodule(name, StoredLinear(stored, bias))
                 else:
+                    assert isinstance(stored, BlockWeight | HalfWeight), "as asked"
                     model.set_submodule(name, StoredEmbedding(stored, getattr(module, "scalar_embed_scale", None)))
                 if module is embedding:
                     tied = stored
@@ -123,7 +133,7 @@ class _ReadParameters:
         ]
 
     def _linear(self, weight: GgufTensor, bias: Tensor | None) -> nn.Module:
-        stored = stored_weight(weight)
+        stored = self._weights.of_tensor(weight)
         if stored is not None:
             return StoredLinear(stored, bias)
         assert weight.plain is not None
@@ -135,6 +145,7 @@ class _ReadParameters:
         dtype = torch.float32 if any(part in name for part in self._in_float32) else self._dtype
         values = parameter.plain
         if values is None:
+            self._weights.count(parameter.parts)
             values = parameter.dequantised()
         elif values.dtype == dtype:
             return values
@@ -164,44 +175,73 @@ class InterleavedGate(nn.Module):
         return activated
 
 
-def stored_parameter(parameter: GgufParameter) -> BlockWeight | HalfWeight | None:
-    """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16."""
-    whole = parameter.whole
-    if whole is None:
-        if all(part.plain is not None and part.type != "F16" for part in parameter.parts):
+class StoredWeights:
+    """Makes the weights that a model computes with from those of a file."""
+
+    def __init__(self, *, superblocks: bool = True):
+        """superblocks: whether types may become Q6_K"""
+        self._superblocks = superblocks
+        self.conversions = Conversions()
+        """The tensors that became another type."""
+
+    def of_parameter(self, parameter: GgufParameter, *, looked_up: bool = False) -> QuantisedWeight | None:
+        """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16. looked_up: as in
+        `of_tensor`"""
+        whole = parameter.whole
+        if whole is None:
+            if all(part.plain is not None and part.type != "F16" for part in parameter.parts):
+                return None
+            self.count(parameter.parts)
+            values = parameter.dequantised()
+            for part in parameter.parts:
+                let_go(part.raw)
+            return HalfWeight(_half(values, empty_in_huge_pages(values.shape, torch.float16)))
+        moved = whole.raw.data_ptr() != parameter.parts[0].raw.data_ptr()
+        if moved and (_block_type(whole.type) is not None or whole.type == "F16"):
+            # In memory of its own, which is free again as soon as the weight is packed.
+            whole = GgufTensor(whole.type, whole.shape, in_huge_pages(whole.raw))
+        stored = self.of_tensor(whole, looked_up=looked_up)
+        if moved and stored is not None:
+            for part in parameter.parts:
+                let_go(part.raw)
+        return stored
+
+    def of_tensor(self, weight: GgufTensor, *, looked_up: bool = False) -> QuantisedWeight | None:
+        """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16.
+
+        looked_up: whether single outputs are read, which weights of integers do not allow.
+        """
+        kind = _block_type(weight.type)
+        if kind is not None:
+            return BlockWeight(kind, weight.raw)
+        if weight.type == "F16":
+            return HalfWeight(weight.raw.view(torch.float16))
+        if weight.plain is not None:
             return None
-        values = parameter.dequantised()
-        for part in parameter.parts:
-            let_go(part.raw)
-        return HalfWeight(_half(values, empty_in_huge_pages(values.shape, torch.float16)))
-    moved = whole.raw.data_ptr() != parameter.parts[0].raw.data_ptr()
-    if moved and (_block_type(whole.type) is not None or whole.type == "F16"):
-        # In memory of its own, which is free again as soon as the weight is packed.
-        whole = GgufTensor(whole.type, whole.shape, in_huge_pages(whole.raw))
-    stored = stored_weight(whole)
-    if moved and stored is not None:
-        for part in parameter.parts:
-            let_go(part.raw)
-    return stored
-
-
-def stored_weight(weight: GgufTensor) -> BlockWeight | HalfWeight | None:
-    """A weight [outputs, inputs] as it is computed with; None for one in float32 or bfloat16."""
-    kind = _block_type(weight.type)
-    if kind is not None:
-        return BlockWeight(kind, weight.raw)
-    if weight.type == "F16":
-        return HalfWeight(weight.raw.view(torch.float16))
-    if weight.plain is not None:
-        return None
-    repacking = REPACKINGS.get(weight.type)
-    if repacking is None:
+        repacking = repacking_of(weight.type, weight.raw)
+        if repacking is not None and (self._superblocks or repacking.into != "q6_k"):
+            return self._repacked(weight, repacking)
+        groups = None if looked_up else GroupedSuperblocks.of(weight.type, weight.raw)
+        if groups is not None:
+            after = groups.outputs * (groups.inputs + groups.groups * _SCALE_AND_ZERO)
+            self.conversions.add_repacked(weight.type, "int8", weight.raw.nbytes, after)
+            return GroupWeight(groups)
+        self.count([weight])
         return HalfWeight(_halves(weight))
-    form, inputs = FORMATS[repacking.into], weight.shape[1]
-    found = empty_in_huge_pages((weight.shape[0], inputs // form.inputs * form.size), torch.uint8)
-    for part, into in _in_parts(weight, found):
-        into.copy_(repacked(weight.type, part.raw))
-    return BlockWeight(repacking.into, found)
+
+    def count(self, parts: Sequence[GgufTensor]) -> None:
+        """Counts tensors whose values become floats; those without blocks do not matter."""
+        for part in parts:
+            if part.plain is None:
+                self.conversions.add(part.type, part.raw.nbytes, prod(part.shape))
+
+    def _repacked(self, weight: GgufTensor, how: Repacking) -> BlockWeight:
+        form = FORMATS[how.into]
+        found = empty_in_huge_pages((weight.shape[0], weight.shape[1] // form.inputs * form.size), torch.uint8)
+        for part, into in _in_parts(weight, found):
+            into.copy_(how.rows(part.raw))
+        self.conversions.add_repacked(weight.type, how.into, weight.raw.nbytes, found.nbytes)
+        return BlockWeight(how.into, found)
 
 
 def _halves(weight: GgufTensor) -> Tensor:
@@ -232,13 +272,3 @@ def _in_parts(weight: GgufTensor, found: Tensor) -> Iterator[tuple[GgufTensor, T
 
 def _block_type(type_name: str) -> BlockType | None:
     return next((kind for kind in FORMATS if kind == type_name.lower()), None)
-
-
-def _warn_of_conversions(file: GgufFile) -> None:
-    """Logs which types of the file became float16."""
-    conversions = Conversions()
-    for tensor in file.tensors.values():
-        for part in tensor.parts:
-            if part.plain is None and _block_type(part.type) is None and part.type not in REPACKINGS:
-                conversions.add(part.type, part.raw.nbytes, prod(part.shape))
-    conversions.warn(str(file.path))

@@ -78,7 +78,7 @@ def quantised_model(
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)
     read.fill()
-    read.conversions.warn(str(checkpoint.directory))
+    read.conversions.tell(str(checkpoint.directory))
     compute_buffers(model)
     ignored = model._keys_to_ignore_on_load_unexpected or ()
     for name in sorted(files.unread):

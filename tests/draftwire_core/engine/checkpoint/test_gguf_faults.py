@@ -78,7 +78,10 @@ def entry(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
         (header(0, 2, 2 * (string("key") + struct.pack("<IB", 0, 1))), "metadata key: duplicate key"),
         (header(1, 0, entry("t" * 65, (32,), 0, 0)), "the name of a tensor: claims 65 bytes"),
         (header(1, 0, string("t") + struct.pack("<I", 2**31) + bytes(32)), "tensor t: claims 2147483648 dimensions"),
-        (header(1, 0, entry("t", (32,), 77, 0)), "tensor t: has unknown type 77"),
+        (
+            header(1, 0, entry("t", (32,), 77, 0)),
+            r"tensor t: has unknown type 77; supported are F32, .*: quantise the model to",
+        ),
         (header(1, 0, entry("t", (256,), 15, 0)), "tensor t: has type Q8_K; supported are F32, F16, BF16, Q8_0, Q4_0"),
         (header(1, 0, entry("t", (33, 2), 8, 0)), "tensor t: has rows of 33 values, which are no whole Q8_0 blocks"),
         (header(1, 0, entry("t", (0, 2), 8, 0)), r"tensor t: has the empty shape \[2, 0\]"),
