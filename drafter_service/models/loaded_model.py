@@ -79,7 +79,16 @@ class Translation:
             )
         theirs = target.vocabulary()
         spelled = SpellingCache(cache_directory()).spelled(theirs, vocabulary)
-        return cls(own, target, TokenMap(theirs, vocabulary, spelled))
+        token_map = TokenMap(theirs, vocabulary, spelled)
+        if token_map.turns is None:
+            without = [name for name, each in (("target", theirs), ("draft model", vocabulary)) if not each.turns]
+            log.info(
+                "turn markers not mapped",
+                reason=f"no chat template that renders for the {' and the '.join(without)}"
+                if without
+                else "none in common",
+            )
+        return cls(own, target, token_map)
 
     def present(self, info: model_info_pb2.ModelInfo) -> None:
         """Rewrites a model's description to the target's tokens, in which it communicates with verifiers."""

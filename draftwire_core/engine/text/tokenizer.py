@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from draftwire_core.engine.text.text_bound import bytes_per_token
 from draftwire_core.engine.text.token_table import TokenTable
 from draftwire_core.engine.text.token_texts import TokenTexts
 from draftwire_core.engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files, tokenizer_fingerprint
+from draftwire_core.engine.text.turn_markers import find_turn_markers
 from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
@@ -208,9 +209,19 @@ class Tokenizer:
         opened, plain = self.encode("a"), self.encode("a", add_special_tokens=False)
         opening = opened[: opened.index(plain[0])] if plain and plain[0] in opened else []
         try:
-            return Vocabulary(self._backend, roles, opening=opening, sha256=self.sha256)
+            vocabulary = Vocabulary(self._backend, roles, opening=opening, sha256=self.sha256)
         except VocabularyError as error:
             raise ModelLoadError(f"tokenizer of {self._tokenizer.name_or_path}: {error}") from error
+        if self.has_chat_template:
+            vocabulary.turns = find_turn_markers(partial(self._trial_symbols, vocabulary))
+        return vocabulary
+
+    def _trial_symbols(self, vocabulary: Vocabulary, messages: Sequence[Mapping[str, Any]], prompt: bool) -> str:
+        """A conversation as the symbols of its tokens, without those that are before every text."""
+        text = self._render(messages, (), replace(AS_USUAL, generation_prompt=prompt))
+        tokens = self.encode(text, add_special_tokens=False)
+        opening = vocabulary.opening
+        return vocabulary.symbols(tokens[len(opening) :] if tuple(tokens[: len(opening)]) == opening else tokens)
 
     def _turn_roles(self) -> dict[str, int]:
         """The special tokens that end and begin a turn of a conversation, by role, as far as there are any."""

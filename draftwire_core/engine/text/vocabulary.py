@@ -11,12 +11,16 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from draftwire_core.engine.text.turn_markers import Turn
+
 _INVALID = re.compile("([\udc80-\udcff]+)")
 """Bytes of invalid UTF-8, as decoded by Python's surrogateescape."""
 _OF_TEXT = (0x09, 0x0A, *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1))
 """Bytes of ordinary text in UTF-8. Vocabularies made of real texts lack some of the others: control characters, the
 first bytes of characters that Unicode has not assigned, and bytes that valid UTF-8 never has."""
 _STAND_IN = b"?"
+_SPECIAL = 0x100
+"""The number of the first symbol that stands for a special token."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -71,6 +75,9 @@ class Vocabulary:
         """Stands for a byte without a token, which ordinary text does not have."""
         self.sha256 = None if sha256 is None else _fingerprint(sha256, decoder)
         """Fingerprint of the tokenizer and its decoder; None if the tokenizer's is not known."""
+        self.turns: Mapping[Turn, str] = {}
+        """The turn markers of the chat template, as symbols; none are known unless `Tokenizer` has found them."""
+        self._marks = {*self.specials.values(), *self.roles.values(), *self.opening}
 
     def __len__(self) -> int:
         return len(self.spellings)
@@ -78,6 +85,15 @@ class Vocabulary:
     def spell(self, tokens: Iterable[int]) -> bytes:
         """The bytes that the tokens spell."""
         return b"".join(map(self.spellings.__getitem__, tokens))
+
+    def symbols(self, tokens: Iterable[int]) -> str:
+        """The tokens as symbols: a character of Latin-1 for each byte, and one beyond for each special token."""
+        return "".join(map(self._symbols, tokens))
+
+    def _symbols(self, token: int) -> str:
+        if token in self._marks:
+            return special_symbol(token)
+        return self.spellings[token].decode("latin-1") if token < len(self.spellings) else ""
 
     def encode(self, text: bytes) -> list[int]:
         """Tokens that spell `text`: as the tokenizer encodes valid UTF-8, byte by byte where it is invalid.
@@ -128,6 +144,21 @@ class Vocabulary:
         if self.spell(tokens) == raw:
             return tokens
         return [self.by_spelling.get(bytes([value]), self._stand_in) for value in raw]
+
+
+def special_symbol(token: int) -> str:
+    """The symbol of a special token."""
+    return chr(_SPECIAL + token)
+
+
+def is_special(symbol: str) -> bool:
+    """Whether a symbol is that of a special token and not of a byte."""
+    return ord(symbol) >= _SPECIAL
+
+
+def special_token(symbol: str) -> int:
+    """The special token of a symbol."""
+    return ord(symbol) - _SPECIAL
 
 
 def _parts(text: bytes) -> list[str]:

@@ -7,10 +7,14 @@ KV slots. Text is handled as bytes, since a token of either vocabulary may end w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.text.vocabulary import is_special, special_token
 
+_MARK = re.compile("([^\x00-\xff])")
+"""The symbol of a special token."""
 _FEWEST, _MOST = 8, 32
 """Fewest and most draft tokens that are tokenized again. They extend back to the nearest word start within the most;
 earlier tokens stay as they are."""
@@ -20,21 +24,32 @@ def append_text(tokens: list[int], new: Iterable[int], token_map: TokenMap) -> i
     """Appends the target's tokens `new` to a sequence's draft tokens; returns how many leading ones are unchanged."""
     kept = len(tokens)
     if not tokens:
-        new = _without_opening(list(new), token_map.target.opening)
-        tokens += token_map.draft.opening
-    text = bytearray()
-    for token in new:
-        if token in token_map.marks:
-            kept = min(kept, _append(tokens, bytes(text), token_map))
-            tokens.append(token_map.marks[token])
-            text.clear()
+        new = begin_text(tokens, new, token_map)
+    return min(kept, replace_end(tokens, 0, token_map.symbols(new), token_map))
+
+
+def begin_text(tokens: list[int], new: Iterable[int], token_map: TokenMap) -> Sequence[int]:
+    """Begins a sequence's draft tokens, of which there are none yet, as the draft model's tokenizer begins a text.
+    Returns the target's tokens `new` without the beginning of their own."""
+    tokens += token_map.draft.opening
+    found, opening = list(new), token_map.target.opening
+    return found[len(opening) :] if tuple(found[: len(opening)]) == opening else found
+
+
+def replace_end(tokens: list[int], count: int, symbols: str, token_map: TokenMap) -> int:
+    """Replaces the last `count` symbols (`Vocabulary.symbols`) of a sequence's draft tokens; returns how many leading
+    tokens are unchanged."""
+    while count > 0 and tokens:
+        last = token_map.draft.symbols([tokens.pop()])
+        symbols = last[: max(0, len(last) - count)] + symbols
+        count -= len(last)
+    kept = len(tokens)
+    for part in _MARK.split(symbols):
+        if part and is_special(part[0]):
+            tokens.append(special_token(part))
         else:
-            text += token_map.text(token)
-    return min(kept, _append(tokens, bytes(text), token_map))
-
-
-def _without_opening(new: list[int], opening: Sequence[int]) -> list[int]:
-    return new[len(opening) :] if tuple(new[: len(opening)]) == tuple(opening) else new
+            kept = min(kept, _append(tokens, part.encode("latin-1"), token_map))
+    return kept
 
 
 def _append(tokens: list[int], text: bytes, token_map: TokenMap) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from draftwire_core.engine.drafters.translation.token_lists import TokenLists
-from draftwire_core.engine.text.vocabulary import Vocabulary
+from draftwire_core.engine.drafters.translation.turn_translation import TurnTranslation
+from draftwire_core.engine.text.vocabulary import Vocabulary, special_symbol
 
 MOST_PIECES = 8
 """Most draft tokens that draft a single target token."""
@@ -49,7 +50,8 @@ class TokenMap:
             for name in ours:
                 if name in theirs:
                     self.marks.setdefault(ours[name], theirs[name])
-        self._names = {index: name.encode() for name, index in target.specials.items() if index not in target.opening}
+        self.names = {index: name.encode() for name, index in target.specials.items() if index not in target.opening}
+        """The names of the target's special tokens, which are read as text unless they are in `marks`."""
         spelled = spelled if spelled is not None else Spelled.of(target, draft)
         pieces = spelled.target.kept(spelled.target.counts <= MOST_PIECES)
         self.pieces = pieces.replaced({token: (mark,) for token, mark in self.marks.items()})
@@ -60,12 +62,23 @@ class TokenMap:
                 covers.setdefault(mark, (token,))
         self.covers = spelled.draft.replaced(covers)
         """By draft token, the target tokens that it stands for; empty if there are none."""
+        plain = {ord(special_symbol(token)): name.decode("latin-1") for token, name in self.names.items()}
+        plain |= {ord(special_symbol(token)): special_symbol(mark) for token, mark in self.marks.items()}
+        self.turns = TurnTranslation.of(target.turns, draft.turns, plain)
+        """Translation of the turn markers; None if there are none in common."""
 
     def text(self, token: int) -> bytes:
         """Returns the text of a target token for the draft model; empty for tokens in `marks` and unknown ids."""
         if token in self.marks or token >= len(self.target):
             return b""
-        return self.target.spellings[token] or self._names.get(token, b"")
+        return self.target.spellings[token] or self.names.get(token, b"")
+
+    def symbols(self, tokens: Iterable[int]) -> str:
+        """Returns target tokens as the draft model's symbols, without regard to turn markers."""
+        return "".join(
+            special_symbol(self.marks[token]) if token in self.marks else self.text(token).decode("latin-1")
+            for token in tokens
+        )
 
     def spelled(self, token: int) -> Sequence[int]:
         """Returns the draft tokens of any target token, even one that is never drafted."""

@@ -10,8 +10,9 @@ import numpy as np
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model.context_window import ContextWindow
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDraft
-from draftwire_core.engine.drafters.translation.realignment import append_text
+from draftwire_core.engine.drafters.translation.realignment import append_text, begin_text, replace_end
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.turn_translation import TurnReader
 from draftwire_core.engine.drafters.tree_growth import GrowingTree
 from draftwire_core.engine.tree.token_tree import Node
 
@@ -62,7 +63,9 @@ class TranslatedDraft(SlotDraft):
         self._map = token_map
         self._window = window
         self._spellings: dict[Node, Spelling] = {}
-        append_text(self.tokens, end_of(spec.tokens, window), token_map)
+        self._turns = None if token_map.turns is None else TurnReader(token_map.turns)
+        """The turn markers of the committed text; None if they are read as they are."""
+        self._append((), end_of(spec.tokens, window))
         self._turn_window()
 
     @property
@@ -135,8 +138,9 @@ class TranslatedDraft(SlotDraft):
                 self.tokens += each.pieces
                 if computed:  # otherwise the sequence has given up its slots
                     self.slots.extend(each.slots)
-        if len(walked) < len(tokens):
-            freed += self._cut(append_text(self.tokens, tokens[len(walked) :], self._map), keep_tokens=True)
+        length = len(self.tokens)
+        kept = self._append(tokens[: len(walked)], tokens[len(walked) :])
+        freed += self._cut(kept, keep_tokens=True)
         living = {node: self._spellings[node] for node in self.tree.nodes()}
         for node, spelling in self._spellings.items():
             if node not in living and spelling not in path:
@@ -145,7 +149,36 @@ class TranslatedDraft(SlotDraft):
             if spelling.base in path:
                 spelling.base = None
         self._spellings = living
+        if kept < length:
+            freed += self._respell()
         return freed + self._turn_window()
+
+    def _append(self, accepted: Sequence[int], new: Sequence[int]) -> int:
+        """Reads target tokens, of which the `accepted` ones have been spelled already: appends the `new` ones, and
+        replaces the end if it has become a turn marker. Returns how many leading draft tokens are unchanged."""
+        if self._turns is None:
+            return append_text(self.tokens, new, self._map)
+        if not self.tokens:
+            new = begin_text(self.tokens, new, self._map)
+        before, after = self._turns.follow(self._map.target.symbols([*accepted, *new]))
+        spelled = before + self._map.symbols(accepted)
+        same = 0
+        while same < min(len(spelled), len(after)) and spelled[same] == after[same]:
+            same += 1
+        return replace_end(self.tokens, len(spelled) - same, after[same:], self._map)
+
+    def _respell(self) -> list[int]:
+        """Spells all nodes again, one by one, since the text before them has changed; returns their KV slots."""
+        freed = [slot for spelling in self._spellings.values() for slot in spelling.slots]
+        nodes = list(self._spellings)
+        self._spellings = {}
+        for node in nodes:
+            assert node.parent is not None, "the root has no spelling"
+            before = self._spellings.get(node.parent)
+            start = len(self.tokens) if before is None else before.end
+            self._spellings[node] = Spelling(before, start, self._map.spelled(node.token))
+            node.slot = -1
+        return freed
 
     def _turn_window(self) -> list[int]:
         """Gives up a full window for its newer half, and returns the slots that are free now."""

@@ -255,7 +255,8 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             begun = self._unsettled(each, tokens[0])
             if begun is not None:
                 question = _Question(each.draft, each.node, each.probabilities, begun, each.known)
-                self._questions.setdefault(each.key, []).append(question)
+                others = [known for known in self._questions.get(each.key, ()) if known.node is not each.node]
+                self._questions[each.key] = [*others, question]
                 continue
             self._add(each, tokens, log_probs)
 
