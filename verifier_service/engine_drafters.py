@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire_core.engine.checkpoint.load_errors import abandoned_by
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
+from draftwire_core.engine.loading.methods import DraftedEngine
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.announcing.drafter_fields import check_text
 from draftwire_core.pool.drafter.pooled_drafter import DETACHED, DrafterEvents, PooledDrafter
@@ -130,8 +133,9 @@ class EngineDrafter(PooledDrafter):
 class EngineDrafterFactory:
     """Makes drafters in the engine's thread from `local:` addresses."""
 
-    def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool]):
-        """uses_hub: whether the model of a normalized address may be a hub id."""
+    def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool], tokenizer: Tokenizer):
+        """uses_hub: whether the model of a normalized address may be a hub id. tokenizer: the target's."""
+        self._tokenizer = tokenizer
         self._steps = steps
         self._uses_hub = uses_hub
 
@@ -142,5 +146,8 @@ class EngineDrafterFactory:
 
     def make(self, name: str, address: str, events: DrafterEvents) -> EngineDrafter:
         """Returns the drafter of a normalized address; its model is loaded when it runs."""
-        target, hub = self._steps.engine.model, self._uses_hub(address)
-        return EngineDrafter(name, address, lambda: make_drafter(address, target, hub=hub), self._steps, events)
+        engine, hub = self._steps.engine, self._uses_hub(address)
+        make = partial(
+            make_drafter, address, engine.model, hub=hub, engine=DraftedEngine(engine.limits, self._tokenizer)
+        )
+        return EngineDrafter(name, address, make, self._steps, events)

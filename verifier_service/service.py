@@ -173,7 +173,7 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
             PoolLimits(engine.limits.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
             trusted=around.trusted,
             announcements=around.announcements,
-            local=EngineDrafterFactory(steps, around.uses_hub),
+            local=EngineDrafterFactory(steps, around.uses_hub, tokenizer),
             clocks=around.clocks,
             intake=intake,
         ),

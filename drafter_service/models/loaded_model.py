@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from drafter_service.models.spelling_cache import SpellingCache, cache_directory
 from drafter_service.settings import LEAST_SLOTS, DrafterSettings
 from draftwire.v1 import model_info_pb2
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.device.host import share_of_threads
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.translation import translation
 from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.kernels.library import faster, kernels_of, library, warn_without_library
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, follow_ranks
@@ -21,7 +21,7 @@ from draftwire_core.engine.loading.self_test import check_reproducible, run_self
 from draftwire_core.engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from draftwire_core.engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from draftwire_core.engine.model.packed_batch import BatchBuilder
-from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from draftwire_core.engine.model.room_for_cache import check_room
 from draftwire_core.engine.planning.step_cost import StepCost
@@ -65,30 +65,7 @@ class Translation:
         if settings.target_tokenizer is None:
             return cls(own, own, None)
         target = Tokenizer.load(settings.target_tokenizer)
-        if target.sha256 == own.sha256:
-            return cls(own, target, None)
-        if model.recurrent_layers:
-            raise ModelLoadError(
-                f"{model.name}: a draft model with recurrent layers cannot translate (--target-tokenizer), because a "
-                "translation may change tokens that their states already comprise"
-            )
-        vocabulary = own.vocabulary()
-        if len(vocabulary) > model.vocab_size:
-            raise ModelLoadError(
-                f"{model.name}: the model has {model.vocab_size} tokens, but its tokenizer has {len(vocabulary)}"
-            )
-        theirs = target.vocabulary()
-        spelled = SpellingCache(cache_directory()).spelled(theirs, vocabulary)
-        token_map = TokenMap(theirs, vocabulary, spelled)
-        if token_map.turns is None:
-            without = [name for name, each in (("target", theirs), ("draft model", vocabulary)) if not each.turns]
-            log.info(
-                "turn markers not mapped",
-                reason=f"no chat template that renders for the {' and the '.join(without)}"
-                if without
-                else "none in common",
-            )
-        return cls(own, target, token_map)
+        return cls(own, target, translation(model, own, target))
 
     def present(self, info: model_info_pb2.ModelInfo) -> None:
         """Rewrites a model's description to the target's tokens, in which it communicates with verifiers."""

@@ -131,6 +131,16 @@ async def test_a_killed_one_costs_no_token(verifier: InProcessVerifier, translat
     await verifier.until(lambda: translating.model.pool.used == 0)
 
 
+@pytest.mark.parametrize("name", SAMPLINGS)
+async def test_one_in_the_verifier_changes_no_token(verifier: InProcessVerifier, checkpoint: Path, name: str) -> None:
+    requests = [order(PROMPT[:length], max_tokens=24, sampling=SAMPLINGS[name]) for length in (9, len(PROMPT))]
+    plain = [await verifier.plain(request) for request in requests]
+    await verifier.pool.membership.attach(f"local:draft?model={checkpoint}", "drafter")
+    outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+    assert [each.token_ids for each in outputs] == [each.token_ids for each in plain]
+    assert verifier.state("drafter").draft_tokens > 0
+
+
 async def test_one_that_translates_for_another_target_is_refused(
     services: Services, verifier: InProcessVerifier, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.errors import FieldError
-from draftwire_core.engine.loading.methods import METHODS, Method
+from draftwire_core.engine.loading.methods import METHODS, DraftedEngine, Method
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.runtime.errors import ServiceError, invalid_field, refused_field
 
@@ -30,13 +30,13 @@ def read_local_address(field: str, address: str) -> str:
     return f"{_SCHEME}{name}?{text}" if text else f"{_SCHEME}{name}"
 
 
-def make_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
-    """Creates the drafter that a normalized address names; may be slow. hub: whether its model may be a hub id. Raises
-    ServiceError."""
+def make_drafter(address: str, target: PackedModel, *, hub: bool, engine: DraftedEngine | None = None) -> Drafter:
+    """Creates the drafter that a normalized address names; may be slow. hub: whether its model may be a hub id. engine:
+    that it drafts for; None for one with the usual limits. Raises ServiceError."""
     _, method, options = _parse("address", address)
     try:
         with load_errors("cannot be made"):
-            return method.make(method.options(**options), target, hub)
+            return method.make(method.options(**options), target, hub, engine or DraftedEngine())
     except ModelLoadError as error:
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,

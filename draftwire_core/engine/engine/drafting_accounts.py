@@ -86,6 +86,11 @@ class DraftingAccounts:
         """Whether a drafter may draft for the next step."""
         return source in self._asked_for or self._account(source).open
 
+    def rests(self, source: str) -> bool:
+        """Whether a drafter has been tried and may not draft now, for sequences of no kind. Any thread may ask."""
+        accounts = tuple(self._accounts.get(source, {}).values())
+        return bool(accounts) and not any(account.open for account in accounts)
+
     def paid_off(self, source: str) -> bool:
         """Whether a drafter has earned back all that it has cost."""
         return self._account(source).paid_off

@@ -190,6 +190,10 @@ class VerificationEngine:
         self._probes.remove(source)
         self._next.discard()
 
+    def rests(self, source: str) -> bool:
+        """Whether a drafter in this thread rests, since it does not pay. Any thread may ask."""
+        return self._local.accounts.rests(source)
+
     def pause(self, source: str, *, paused: bool) -> None:
         """Records whether a drafter is paused: it then receives no verdicts, and the planner does not wait for it."""
         timing = self.planner.timings.get(source)

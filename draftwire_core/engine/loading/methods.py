@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast, get_args
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
@@ -18,11 +18,18 @@ from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_d
 from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.drafters.translation.local_translating import LocalTranslatingDrafter
+from draftwire_core.engine.drafters.translation.translating import tree_slots
+from draftwire_core.engine.drafters.translation.translation import translation
+from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.self_test import run_self_test
-from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import OF_TARGET, check_room
 from draftwire_core.engine.text.tokenizer import Tokenizer
+
+LEAST_SLOTS = 256
+"""Fewest KV slots of a draft model that may be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +37,14 @@ class LocalModelOptions:
     """Options of `local:draft`."""
 
     model: str = ""
-    """Directory or hub id of a causal model with the target's tokenizer; required."""
+    """Directory, GGUF file or hub id of a causal model; required. One with another tokenizer than the target's
+    translates."""
     weights: str = "checkpoint"
     """Weights of the linear layers, as for the drafter service's `--weights`."""
     kv_dtype: str = "auto"
     """Type of keys and values in the KV cache, as for the drafter service's `--kv-dtype`."""
+    kv_slots: int = 0
+    """Tokens that fit into its KV cache; 0 for as many as the target's sequences can have, the target's own at most."""
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -43,10 +53,25 @@ class LocalModelOptions:
             raise FieldError("weights", f"must be one of {', '.join(get_args(Weights))}, got {self.weights!r}")
         if self.kv_dtype not in get_args(KvDtype):
             raise FieldError("kv_dtype", f"must be one of {', '.join(get_args(KvDtype))}, got {self.kv_dtype!r}")
+        if self.kv_slots and self.kv_slots < LEAST_SLOTS:
+            raise FieldError("kv_slots", f"must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
 
 
-def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
-    """Makes the drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
+@dataclass(frozen=True, slots=True)
+class DraftedEngine:
+    """The engine that a drafter is made for, besides its model."""
+
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    tokenizer: Tokenizer | None = None
+    """The target's tokenizer, which takes seconds to load again."""
+
+
+def local_model_drafter(
+    options: LocalModelOptions, target: PackedModel, hub: bool = True, engine: DraftedEngine | None = None
+) -> LocalModelDrafter:
+    """Makes the drafter `local:draft`. hub: whether its model may be a hub id. engine: that it drafts for; None for one
+    with the usual limits. Raises ModelLoadError."""
+    engine = engine if engine is not None else DraftedEngine()
     checkpoint = Checkpoint.find(options.model, hub=hub)
     model = PackedModel.load(
         checkpoint,
@@ -56,16 +81,29 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bo
         weights=cast(Weights, options.weights),
         kv_dtype=cast(KvDtype, options.kv_dtype),
     )
-    ours, theirs = Tokenizer.load(checkpoint).sha256, Tokenizer.load(target.checkpoint or target.name).sha256
-    if ours != theirs:
-        raise ModelLoadError(
-            f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
-            "can draft with a different one"
-        )
-    check_room(model, run_self_test(model).slot_bytes, OF_TARGET)
+    theirs = engine.tokenizer or Tokenizer.load(target.checkpoint or target.name)
+    token_map = translation(model, Tokenizer.load(checkpoint), theirs)
+    limits = engine.limits
+    tree = limits.max_tree_nodes if token_map is None else tree_slots(limits.max_tree_nodes)
+    model.resize(_slots(options.kv_slots, model, target, limits.max_sequences, tree))
+    check_room(model, run_self_test(model).slot_bytes, f"kv_slots, or {OF_TARGET}")
     if target.captured:
         model.capture_graphs()
-    return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))
+    share = min(1.0, model.parameters / target.parameters)
+    if token_map is None:
+        return LocalModelDrafter(model, share)
+    return LocalTranslatingDrafter(model, token_map, share)
+
+
+def _slots(asked: int, model: PackedModel, target: PackedModel, sequences: int, tree: int) -> int:
+    """KV slots of a draft model next to a target. A target may have many more than its sequences need, to keep those of
+    earlier ones, which a draft model does not.
+
+    asked: by an option; 0 for as many as can be in use. tree: slots of a sequence's tree, next to which one of half the
+    size must fit.
+    """
+    longest = min(model.context_length, target.context_length) + tree
+    return max(asked or min(target.pool.capacity, sequences * longest), tree + tree // 2)
 
 
 class Method(NamedTuple):
@@ -73,19 +111,19 @@ class Method(NamedTuple):
 
     options: type[Any]
     """A dataclass of ints, bools and strings, all with defaults; raises FieldError for a value out of range."""
-    make: Callable[[Any, PackedModel, bool], Drafter]
-    """Makes a drafter from its options, its target, and whether its model may be a hub id. May read files and block: it
-    is called in a separate thread while the target runs. Raises ModelLoadError."""
+    make: Callable[[Any, PackedModel, bool, DraftedEngine], Drafter]
+    """Makes a drafter from its options, its target, whether its model may be a hub id, and the engine that it is for.
+    May read files and block: it is called in a separate thread while the target runs. Raises ModelLoadError."""
 
 
 METHODS = {
-    "dflash": Method(DflashOptions, dflash_drafter),
+    "dflash": Method(DflashOptions, lambda options, target, hub, _: dflash_drafter(options, target, hub)),
     "draft": Method(LocalModelOptions, local_model_drafter),
-    "eagle3": Method(EagleOptions, eagle3_drafter),
-    "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),
+    "eagle3": Method(EagleOptions, lambda options, target, hub, _: eagle3_drafter(options, target, hub)),
+    "early_exit": Method(EarlyExitOptions, lambda options, target, *_: early_exit_drafter(options, target)),
     "lookahead": Method(LookaheadOptions, lambda options, *_: LookaheadDrafter(options)),
-    "medusa": Method(MedusaOptions, lambda options, target, _: medusa_drafter(options, target)),
-    "mtp": Method(MtpOptions, lambda options, target, _: mtp_drafter(options, target)),
+    "medusa": Method(MedusaOptions, lambda options, target, *_: medusa_drafter(options, target)),
+    "mtp": Method(MtpOptions, lambda options, target, *_: mtp_drafter(options, target)),
     "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
     "suffix": Method(SuffixOptions, lambda options, *_: suffix_drafter(options)),
 }

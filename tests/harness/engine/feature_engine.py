@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.loading.methods import METHODS
+from draftwire_core.engine.loading.methods import METHODS, DraftedEngine
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.attached_engine import Attached
@@ -26,7 +26,7 @@ COMPILED: dict[str, Any] = {"intermediate_size": 192, "head_dim": 64}
 def cheap_drafter(kind: str, target: PackedModel, directory: Path, **options: Any) -> LocalFeatureDrafter:
     """A drafter whose rounds are expected to cost nearly nothing, so that it always drafts, and deep trees."""
     method = METHODS[kind]
-    drafter = method.make(method.options(model=str(directory), **options), target, True)
+    drafter = method.make(method.options(model=str(directory), **options), target, True, DraftedEngine())
     assert isinstance(drafter, LocalFeatureDrafter)
     drafter._share = 0.01
     return drafter

@@ -97,7 +97,10 @@ class LocalModelDrafter:
         if reading:
             growth.reading_seconds = spent
         while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, spent):
-            spent += self._round(growth, decoding, spent)
+            seconds = self._round(growth, decoding, spent)
+            if not seconds:
+                break  # there are no slots for what it would compute
+            spent += seconds
         self._to_do = self._drafter.catching_up  # a long prompt delays each step by one part of it
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started

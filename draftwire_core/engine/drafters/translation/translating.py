@@ -33,6 +33,11 @@ _SPARE = 2 * MOST_PIECES
 """Number of KV slots in addition to two per node, so that a single sequence can always proceed."""
 
 
+def tree_slots(max_tree_nodes: int) -> int:
+    """Returns the most KV slots that a sequence's tree takes next to its committed tokens."""
+    return 2 * max_tree_nodes + _SPARE
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """The question whether a candidate after a node is a whole target token or the beginning of a longer one.
@@ -87,7 +92,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
 
         Raises DrafterFullError if a tree can never fit.
         """
-        room = 2 * spec.max_tree_nodes + _SPARE
+        room = tree_slots(spec.max_tree_nodes)
         if room >= self.model.pool.capacity:
             raise DrafterFullError(f"a tree needs {room} KV slots, and the pool has only {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room

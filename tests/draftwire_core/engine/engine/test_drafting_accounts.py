@@ -89,11 +89,12 @@ def test_kinds_of_steps_have_accounts_of_their_own(accounts: DraftingAccounts) -
     kinds = [[GREEDY, GREEDY], [SAMPLED], [GREEDY, SAMPLED]]
     for kind in kinds:
         accounts.turn_to([sequence_of(each) for each in kind])
-        assert accounts.open("a") and accounts.paid_off("a")
+        assert accounts.open("a") and accounts.paid_off("a") and not accounts.rests("a")
         while accounts.open("a"):
             accounts.spent("a", 1.0, drafted=True)
             accounts.settle(1, [job_of()], [outcome_of(None)])
         assert accounts.open("b")
+        assert accounts.rests("a") and not accounts.rests("b")
 
 
 def test_one_that_comes_again_begins_anew(accounts: DraftingAccounts) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,13 +11,15 @@ from transformers import PreTrainedModel
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.model import local_model
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.errors import FieldError
-from draftwire_core.engine.loading.methods import LocalModelOptions, local_model_drafter
+from draftwire_core.engine.loading.methods import DraftedEngine, LocalModelOptions, local_model_drafter
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
+from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
 
 
@@ -163,6 +166,25 @@ class TestMaking:
         drafter.open(0, DraftSpec(long.tokens, GREEDY, 8, long.max_length))
         assert drafter.busy  # its last tokens are drafted for, though they are beyond the model's context
 
+    def test_slots_are_those_that_its_sequences_can_fill(self, tmp_path: Path) -> None:
+        """A target has more for the texts of earlier sequences, which are not drafted for."""
+        place = str(write_checkpoint(tmp_path))
+        target = PackedModel.load(place, slots=100_000, dtype="float32")
+        limits = EngineLimits(max_sequences=3, max_tree_nodes=16)
+        for asked, slots in ((0, 3 * (CONTEXT + 16)), (256, 256)):
+            options = LocalModelOptions(place, kv_slots=asked)
+            assert local_model_drafter(options, target, engine=DraftedEngine(limits)).model.pool.capacity == slots
+
+    def test_one_that_translates_has_room_for_a_tree(self, tmp_path: Path) -> None:
+        """Its nodes take two slots each, and a request must not find too few."""
+        target = PackedModel.load(str(write_byte_checkpoint(tmp_path / "target", "target")), slots=300)
+        place = write_byte_checkpoint(tmp_path / "draft", "draft")
+        limits = EngineLimits(max_tree_nodes=256)
+        drafter = local_model_drafter(LocalModelOptions(str(place), kv_slots=256), target, engine=DraftedEngine(limits))
+        engine_with(None, target).add_drafter("draft", drafter)
+        drafter.open(0, DraftSpec(random_tokens(30), GREEDY, 256, 200))
+        assert drafter.busy
+
     def test_what_is_no_model(self, model: PackedModel) -> None:
         with pytest.raises(ModelLoadError, match="model /nowhere: no such directory"):
             local_model_drafter(LocalModelOptions(model="/nowhere"), model)
@@ -172,6 +194,8 @@ class TestMaking:
             LocalModelOptions()
         with pytest.raises(FieldError, match="kv_dtype: must be one of auto, float16, q8_0, got 'fp8'"):
             LocalModelOptions(model="x", kv_dtype="fp8")
+        with pytest.raises(FieldError, match="kv_slots: must be 0 or at least 256, got 1"):
+            LocalModelOptions(model="x", kv_slots=1)
         with pytest.raises(FieldError, match="weights: must be one of checkpoint, int8"):
             LocalModelOptions(model="x", weights="int3")
 

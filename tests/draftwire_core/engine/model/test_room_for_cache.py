@@ -54,8 +54,8 @@ def test_each_program_says_so(checkpoint: str) -> None:
     with pytest.raises(StartupError, match=WORDS):
         load_target(VerifierSettings(model=checkpoint, kv_slots=SLOTS, dtype="bfloat16"))
     target = PackedModel.load(checkpoint, slots=SLOTS)
-    with pytest.raises(ModelLoadError, match=r"use fewer slots \(the target's --kv-slots\)"):
-        local_model_drafter(LocalModelOptions(checkpoint), target)
+    with pytest.raises(ModelLoadError, match=r"use fewer slots \(kv_slots, or the target's --kv-slots\)"):
+        local_model_drafter(LocalModelOptions(checkpoint, kv_slots=SLOTS), target)
 
 
 def test_weights_that_do_not_fit(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

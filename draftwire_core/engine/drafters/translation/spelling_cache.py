@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 import time
@@ -16,9 +17,8 @@ import tokenizers
 from draftwire_core.engine.drafters.translation.token_lists import TokenLists
 from draftwire_core.engine.drafters.translation.token_map import Spelled
 from draftwire_core.engine.text.vocabulary import Vocabulary
-from draftwire_core.runtime.process.logs import get_logger
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 FORMAT = 2
 """Part of the files' names, to be raised whenever the content for the same tokenizers changes."""
@@ -58,7 +58,10 @@ class SpellingCache:
         started = time.perf_counter()
         spelled = Spelled.of(target, draft)
         if file is not None:
-            log.info("token map computed", seconds=round(time.perf_counter() - started, 3), file=str(file))
+            log.info(
+                "token map computed",
+                extra={"seconds": round(time.perf_counter() - started, 3), "file": str(file)},
+            )
             _write(file, spelled)
         return spelled
 
@@ -82,7 +85,8 @@ def _read(file: Path, target: Vocabulary, draft: Vocabulary) -> Spelled | None:
                 _checked(arrays["draft_tokens"], arrays["draft_counts"], draft, target),
             )
     except _UNREADABLE as error:
-        log.warning("token map file damaged", file=str(file), reason=str(error) or type(error).__name__)
+        reason = str(error) or type(error).__name__
+        log.warning("token map file damaged", extra={"file": str(file), "reason": reason})
         return None
     with suppress(OSError):
         os.utime(file)
@@ -119,7 +123,7 @@ def _write(file: Path, spelled: Spelled) -> None:
                 raise
         _tidy(file.parent)
     except OSError as error:
-        log.info("token map not cached", file=str(file), reason=str(error))
+        log.info("token map not cached", extra={"file": str(file), "reason": str(error)})
 
 
 def _tidy(directory: Path) -> None:

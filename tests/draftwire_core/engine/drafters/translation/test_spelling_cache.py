@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 
-from drafter_service.models import spelling_cache
-from drafter_service.models.spelling_cache import SpellingCache, cache_directory
+from draftwire_core.engine.drafters.translation import spelling_cache
+from draftwire_core.engine.drafters.translation.spelling_cache import SpellingCache, cache_directory
 from draftwire_core.engine.drafters.translation.token_map import Spelled
 from draftwire_core.engine.text.vocabulary import Vocabulary
 from tests.harness.models.byte_tokenizers import backend
@@ -67,14 +66,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_made_anew(tmp_path: Path, made: list[int], damage: str) -> None:
+def test_a_damaged_file_is_made_anew(
+    tmp_path: Path, made: list[int], damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = SpellingCache(tmp_path, fewest_tokens=0)
     first = cache.spelled(vocabulary("target"), vocabulary("draft"))
     (file,) = tmp_path.iterdir()
     DAMAGES[damage](file)
-    with structlog.testing.capture_logs() as logs:
-        assert lists(cache.spelled(vocabulary("target"), vocabulary("draft"))) == lists(first)
-    damaged = [each for each in logs if each["event"] == "token map file damaged"]
+    assert lists(cache.spelled(vocabulary("target"), vocabulary("draft"))) == lists(first)
+    damaged = [vars(each) for each in caplog.records if each.message == "token map file damaged"]
     assert [each["file"] for each in damaged] == [str(file)] and damaged[0]["reason"]
     assert len(made) == 2
     if damage != "a directory":

@@ -1,0 +1,41 @@
+"""The translation between a draft model's tokens and the target's, for whatever loads a draft model."""
+
+from __future__ import annotations
+
+import logging
+
+from draftwire_core.engine.drafters.translation.spelling_cache import SpellingCache, cache_directory
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.errors import ModelLoadError
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+def translation(model: PackedModel, own: Tokenizer, target: Tokenizer) -> TokenMap | None:
+    """Returns the map between the tokens of a draft model and of a target; None if both have the same tokenizer.
+
+    Their spellings are kept in the user's cache directory: large vocabularies take seconds the first time.
+
+    own: the draft model's tokenizer. target: the target's. Raises ModelLoadError if the model cannot translate.
+    """
+    if target.sha256 == own.sha256:
+        return None
+    if model.recurrent_layers:
+        raise ModelLoadError(
+            f"{model.name}: a draft model with recurrent layers cannot translate to another tokenizer, because a "
+            "translation may change tokens that their states already comprise"
+        )
+    vocabulary = own.vocabulary()
+    if len(vocabulary) > model.vocab_size:
+        raise ModelLoadError(
+            f"{model.name}: the model has {model.vocab_size} tokens, but its tokenizer has {len(vocabulary)}"
+        )
+    theirs = target.vocabulary()
+    token_map = TokenMap(theirs, vocabulary, SpellingCache(cache_directory()).spelled(theirs, vocabulary))
+    if token_map.turns is None:
+        without = [name for name, each in (("target", theirs), ("draft model", vocabulary)) if not each.turns]
+        reason = f"no chat template that renders for the {' and the '.join(without)}" if without else "none in common"
+        log.info("turn markers not mapped", extra={"reason": reason})
+    return token_map
