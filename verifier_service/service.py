@@ -39,7 +39,7 @@ from verifier_service.reading.local_address import read_local_address
 from verifier_service.reading.request import RequestReader
 from verifier_service.reading.text_pool import TextPool
 from verifier_service.servicer import VerifierServicer
-from verifier_service.settings import VerifierSettings
+from verifier_service.settings import AUTO, VerifierSettings
 from verifier_service.step_loop import StepLoop
 from verifier_service.target import Target, load_target, set_threads
 from verifier_service.target_features import TargetFeatures
@@ -127,12 +127,17 @@ async def _serve(
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))
         try:
-            for address in settings.drafter:
+            for address in settings.named_drafters:
                 verifier.pool.membership.add(address)
         except ServiceError as error:
             raise StartupError(f"--drafter: {error.message}") from error
         await asyncio.to_thread(verifier.reader.prepare)
         verifier.start()
+        if AUTO in settings.drafter:
+            from verifier_service.chosen_drafters import ChosenDrafters  # with the command line's libraries
+
+            chosen = ChosenDrafters(settings.model, verifier, target.engine, settings.named_drafters)
+            tasks.spawn(chosen.run(), name="choice of drafters")
         try:
             async with serving_metrics(settings.metrics_listen, VerifierCollector(verifier)):
                 await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
@@ -170,7 +175,7 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
             identity,
             around.connect,
             around.tasks,
-            PoolLimits(engine.limits.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
+            PoolLimits(engine.limits.max_tree_nodes, settings.max_drafters, settings.drafters_at_once),
             trusted=around.trusted,
             announcements=around.announcements,
             local=EngineDrafterFactory(steps, around.uses_hub, tokenizer),
@@ -189,7 +194,7 @@ def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
     """Returns the rule for models by hub id: whether a local drafter at an address may have one. Those of --drafter
     always may. Raises StartupError."""
     try:
-        own = {read_local_address("drafter", address) for address in settings.drafter if is_local(address)}
+        own = {read_local_address("drafter", address) for address in settings.named_drafters if is_local(address)}
     except ServiceError as error:
         raise StartupError(f"--drafter: {error.message}") from error
     return lambda address: settings.allow_hub_models or address in own

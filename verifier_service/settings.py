@@ -12,6 +12,10 @@ from draftwire_core.runtime.process.address import ListenAddress
 from draftwire_core.runtime.process.rank_settings import RankSettings
 from draftwire_core.runtime.process.settings import StringList
 
+AUTO = "auto"
+"""The drafter that stands for those that are chosen by the target's files."""
+_CHOSEN_AT_ONCE = 2
+"""Chosen drafters that draft for a request at once: one with a model, and lookup."""
 LEAST_SLOTS = 256
 """Fewest KV slots: a request with its tree."""
 
@@ -24,7 +28,8 @@ class VerifierSettings(RankSettings):
     model: str
     """The target model: a directory, a GGUF file or a Hugging Face hub id."""
     drafter: StringList = ()
-    """Drafter to attach at start: HOST:PORT of a service, or local:NAME inside the verifier; may be repeated."""
+    """Drafter to attach at start: HOST:PORT of a service, local:NAME inside the verifier, or auto, which chooses by the
+    target's files; may be repeated."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     weights: TargetWeights = "checkpoint"
@@ -78,6 +83,18 @@ class VerifierSettings(RankSettings):
     """Let callers ask for the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
     """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs."""
+
+    @property
+    def named_drafters(self) -> tuple[str, ...]:
+        """The drafters to attach at start, without AUTO."""
+        return tuple(each for each in self.drafter if each != AUTO)
+
+    @property
+    def drafters_at_once(self) -> int:
+        """How many drafters draft for a request at once, in so far as the request does not say it."""
+        if AUTO in self.drafter and self.place("drafters_per_request") is None:
+            return _CHOSEN_AT_ONCE
+        return self.drafters_per_request
 
     @model_validator(mode="after")
     def _weights_are_possible(self) -> Self:

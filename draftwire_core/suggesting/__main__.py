@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="Device of the target: cpu, cuda or cuda:N.")
     parser.add_argument("--fetch", action="store_true", help="Fetch the target and the drafter, with progress.")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a download in another process ends, too
     try:
         facts = facts_of(Checkpoint.find(given.model)) if given.fetch else peeked(given.model)
     except ModelLoadError as error:
@@ -48,7 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
         found |= {
             "chosen": ready.candidate and ready.candidate.name,
             "address": ready.address,
-            "model": ready.path if ready.is_model else None,
             "notes": ready.notes,
         }
     print(json.dumps(found))

@@ -16,12 +16,15 @@ from draftwire_tools.small_model import SMOLLM2
 OFFLINE = "HF_HUB_OFFLINE"
 """Variable that forbids every download."""
 _SCHEME = "hf://"
+UNIVERSAL_SLOTS = 8192
+"""KV slots of the universal drafter: its longest context. So it takes at most 190 MB for them, and in a batch of long
+texts drafts for some of them, which is when drafting gains little."""
 _FORMS = {
     Kind.EAGLE3: "local:eagle3?model={}",
     Kind.DFLASH: "local:dflash?model={}",
     Kind.MEDUSA: "local:medusa?heads={}",
     Kind.MODEL: "local:draft?model={}",
-    Kind.UNIVERSAL: "local:draft?model={}",
+    Kind.UNIVERSAL: f"local:draft?model={{}}&kv_slots={UNIVERSAL_SLOTS}",
 }
 
 
@@ -43,11 +46,6 @@ class Prepared:
             return None
         form = _FORMS.get(self.candidate.kind)
         return self.candidate.name if form is None else form.format(quote(self.path, safe="/"))
-
-    @property
-    def is_model(self) -> bool:
-        """Whether it is a draft model, which a drafter service can serve."""
-        return self.candidate is not None and self.candidate.kind in (Kind.MODEL, Kind.UNIVERSAL)
 
 
 def prepare(suggestion: Suggestion, fetch: Callable[[Candidate], Path]) -> Prepared:

@@ -11,8 +11,9 @@ from draftwire_core.suggesting.known_drafters import MODEL, KnownDrafter, fittin
 from draftwire_core.suggesting.target_facts import TargetFacts
 from draftwire_tools.small_model import SMOLLM2
 
-LEAST_RATIO = 4
-"""A drafter with a model is chosen if the target reads at least so many times its bytes of weights for a token."""
+LEAST_RATIO = 2
+"""A drafter with a model is chosen if the target reads at least so many times its bytes of weights for a token: with
+less it cannot pay, and whether it does with more is measured while it drafts."""
 UNIVERSAL_READ_BYTES = 97_000_000
 """Bytes of weights that SmolLM2-135M-Instruct reads for a token."""
 _MEGA = 1_000_000

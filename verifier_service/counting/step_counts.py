@@ -22,6 +22,16 @@ class StepCounts:
         """Draft tokens verified by each step that committed tokens, all sequences together."""
         self.plain_seconds = 0.0
         """Estimated seconds that the same tokens would have taken without drafts."""
+        self.tokens = 0
+        """Tokens committed by all steps."""
+        self._added_seconds = 0.0
+        """Seconds of drafting in the engine's thread, between the steps."""
+
+    @property
+    def gain(self) -> float:
+        """Estimated speed over plain decoding, prompts included; waits for drafts are left out."""
+        spent = self.seconds.sum + self._added_seconds
+        return self.plain_seconds / spent if spent > 0 else 1.0
 
     def count(self, result: StepResult, cost: StepCost) -> None:
         """Counts a step. cost: the target's c(n)."""
@@ -33,6 +43,8 @@ class StepCounts:
             sequences += bool(outcome.tokens)
             if outcome.drafted:
                 drafted += sum(outcome.drafted.values())
+        self.tokens += tokens
+        self._added_seconds += sum(result.drafting.values())
         # The same step without the nodes, and then one step for every further token per sequence.
         plain = result.seconds - cost.added(result.rows, drafted)
         if sequences:

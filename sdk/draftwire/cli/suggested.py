@@ -13,6 +13,7 @@ from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure
 
 _MODULE = "draftwire_core.suggesting"
+_STOP_SECONDS = 5.0
 
 
 def suggested(model: str, device: str, *, fetch: bool) -> Mapping[str, Any]:
@@ -27,9 +28,8 @@ def suggested(model: str, device: str, *, fetch: bool) -> Mapping[str, Any]:
     Raises:
         Failure: there is no such target, or it cannot be read.
     """
-    command = [sys.executable, "-m", _MODULE, "--model", model, "--device", device, *(["--fetch"] if fetch else [])]
     process = subprocess.Popen(
-        command,
+        [sys.executable, *command(model, device, fetch=fetch)],
         env=child_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -38,12 +38,35 @@ def suggested(model: str, device: str, *, fetch: bool) -> Mapping[str, Any]:
     try:
         out, _ = process.communicate()
     finally:
-        process.kill()  # does nothing when it has ended
-        process.wait()
+        process.terminate()  # does nothing when it has ended; a download in another process ends with it
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return read(out, model, process.returncode)
+
+
+def command(model: str, device: str, *, fetch: bool) -> tuple[str, ...]:
+    """Returns the arguments of Python that look the drafters for a target up; see `suggested`."""
+    return ("-m", _MODULE, "--model", model, "--device", device, *(("--fetch",) if fetch else ()))
+
+
+def read(out: bytes, model: str, status: int) -> Mapping[str, Any]:
+    """Reads what such a process has printed.
+
+    Args:
+        out: its output.
+        model: the target.
+        status: its exit status.
+
+    Raises:
+        Failure: there is no such target, or it cannot be read.
+    """
     try:
         found = json.loads(out)
     except ValueError:
-        raise Failure(f"the drafters for {model} could not be looked up (exit status {process.returncode})") from None
+        raise Failure(f"the drafters for {model} could not be looked up (exit status {status})") from None
     if not isinstance(found, dict) or "error" in found:
         raise Failure(str(found["error"]))
     return found

@@ -23,8 +23,6 @@ class Chosen:
     """Draft models, and addresses of drafters in the verifier."""
     chosen: frozenset[str] = frozenset()
     """The drafts that nobody named."""
-    translates: bool = False
-    """Whether a draft model was chosen, which may have another tokenizer than the target."""
     notes: tuple[str, ...] = ()
     """Sentences about the choice."""
 
@@ -32,7 +30,8 @@ class Chosen:
 def choose(model: str, drafts: Sequence[str], device: str) -> Chosen:
     """Returns the drafters of a target: those given, with the chosen ones in place of `auto`, which are fetched.
 
-    Progress is shown on stderr. Lookup is always among the chosen ones.
+    Progress is shown on stderr. Lookup is always among the chosen ones. All of them draft in the verifier, where one
+    that does not pay takes no core away from the target.
 
     Args:
         model: the target.
@@ -50,12 +49,11 @@ def choose(model: str, drafts: Sequence[str], device: str) -> Chosen:
         found = suggested(model, device, fetch=True)
     finally:
         signal.signal(signal.SIGTERM, before)
-    picked = [each for each in (found["model"] or found["address"], LOOKUP) if each and each not in drafts]
+    picked = [each for each in (found["address"], LOOKUP) if each and each not in drafts]
     place = list(drafts).index(AUTO)
     others = [each for each in drafts if each != AUTO]
     return Chosen(
         (*others[:place], *picked, *others[place:]),
         frozenset(picked),
-        found["model"] is not None,
         tuple(found["notes"]),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -131,8 +130,6 @@ def _plan(model: str, drafts: Sequence[str], threads: int | None, options: Optio
     found = choose(model, drafts, options.device.target)
     for note in found.notes:
         _line(console, "auto", note)
-    if found.translates and options.target_tokenizer is None:
-        options = replace(options, target_tokenizer=model)
     return plan_of(model, found.drafts, threads, options, found.chosen)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from draftwire_tools.serve.auto import AUTO
 from draftwire_tools.serve.device import Device
 
 LOCAL = "local:"
@@ -89,7 +90,7 @@ def check(drafts: Sequence[str], options: Options) -> None:
         raise ValueError("--draft: the same draft is given twice")
     if options.chat_template is not None and not options.chat_template.is_file():
         raise ValueError(f"--chat-template: there is no file {options.chat_template}")
-    if options.target_tokenizer is not None and all(each.startswith(LOCAL) for each in drafts):
+    if options.target_tokenizer is not None and all(each.startswith(LOCAL) or each == AUTO for each in drafts):
         raise ValueError("--target-tokenizer: applies to draft models (--draft), and none is given")
 
 

@@ -36,7 +36,7 @@ def test_the_first_that_can_be_had_is_taken() -> None:
 
     ready = prepare(suggest(FACTS), fetch)
     assert ready.candidate is not None
-    assert (ready.candidate.name, ready.is_model) == ("Qwen/Qwen3-0.6B", True)
+    assert ready.candidate.name == "Qwen/Qwen3-0.6B"
     assert ready.address == "local:draft?model=/files%20of%20models/small"
     assert ready.notes[0].startswith(
         "RedHatAI/Qwen3-8B-speculator.eagle3 is not to be had: cannot reach the hub (2.1 GB to download, "
@@ -49,7 +49,7 @@ def test_without_a_network_the_text_is_looked_up_in_itself() -> None:
         raise FetchError("cannot be reached")
 
     ready = prepare(suggest(FACTS), fetch)
-    assert (ready.candidate, ready.address, ready.is_model) == (None, None, False)
+    assert (ready.candidate, ready.address) == (None, None)
     assert len(ready.notes) == 3
     assert "93 MB to download, 98 MB of memory, licence apache-2.0" in ready.notes[-1]
 
@@ -57,7 +57,12 @@ def test_without_a_network_the_text_is_looked_up_in_itself() -> None:
 def test_layers_of_the_checkpoint_are_not_fetched() -> None:
     facts = TargetFacts("target", layers=32, mtp_layers=1, bytes_per_token=16000 * MB)
     ready = prepare(suggest(facts), lambda _: pytest.fail("there is nothing to fetch"))
-    assert (ready.address, ready.is_model) == ("local:mtp", False)
+    assert ready.address == "local:mtp"
+
+
+def test_the_universal_drafter_has_few_slots() -> None:
+    ready = prepare(suggest(FACTS, table=()), lambda _: Path("/cache/small.gguf"))
+    assert ready.address == "local:draft?model=/cache/small.gguf&kv_slots=8192"
 
 
 def test_offline_nothing_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ class RoundTranslatingDrafter(TranslatingDrafter):
 
     @property
     def catching_up(self) -> bool:
-        """Whether the next step mostly reads committed text: more than a verdict usually brings, in draft tokens."""
+        """Whether the next step mostly reads committed text: more draft tokens than a verdict usually adds."""
         return any(draft.pending > MOST_PIECES for draft in self._queue.running.values())
 
     @property

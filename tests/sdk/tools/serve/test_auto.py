@@ -14,7 +14,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, **answer: Any) -> list[tuple[Any,
 
     def suggested(model: str, device: str, *, fetch: bool) -> dict[str, Any]:
         asked.append((model, device, fetch))
-        return {"model": None, "address": None, "notes": ["a reason"]} | answer
+        return {"address": None, "notes": ["a reason"]} | answer
 
     monkeypatch.setattr(auto, "suggested", suggested)
     return asked
@@ -27,11 +27,11 @@ def test_named_drafters_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -
     assert asked == []
 
 
-def test_a_chosen_model_drafts_next_to_lookup_and_may_translate(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answering(monkeypatch, model="/cache/small.gguf", address="local:draft?model=/cache/small.gguf")
+def test_a_chosen_model_drafts_in_the_verifier_next_to_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answering(monkeypatch, address="local:draft?model=/cache/small.gguf")
     found = choose("target", [AUTO], "cuda:1")
-    assert found.drafts == ("/cache/small.gguf", LOOKUP)
-    assert (found.chosen, found.translates, found.notes) == (frozenset(found.drafts), True, ("a reason",))
+    assert found.drafts == ("local:draft?model=/cache/small.gguf", LOOKUP)
+    assert (found.chosen, found.notes) == (frozenset(found.drafts), ("a reason",))
     assert asked == [("target", "cuda:1", True)]
 
 
@@ -39,7 +39,7 @@ def test_chosen_drafters_take_the_place_of_auto(monkeypatch: pytest.MonkeyPatch)
     answering(monkeypatch, address="local:mtp")
     found = choose("target", ["first", AUTO, "local:ngram"], "cpu")
     assert found.drafts == ("first", "local:mtp", "local:ngram")
-    assert (found.chosen, found.translates) == (frozenset(["local:mtp"]), False)
+    assert found.chosen == frozenset(["local:mtp"])
 
 
 def test_lookup_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,11 @@ def test_what_is_wrong(drafts: tuple[str, ...], options: Options, message: str) 
         check(drafts, options)
 
 
-def test_the_targets_tokenizer_may_be_given_for_a_draft_to_be_chosen() -> None:
-    check((AUTO,), Options(OPTIONS.device, target_tokenizer="t"))
+def test_the_targets_tokenizer_is_for_named_draft_models() -> None:
+    given = Options(OPTIONS.device, target_tokenizer="t")
+    check((AUTO, "small"), given)
+    with pytest.raises(ValueError, match="--target-tokenizer: applies to draft models"):
+        check((AUTO,), given)
 
 
 @pytest.mark.parametrize(
