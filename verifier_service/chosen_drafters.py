@@ -37,7 +37,7 @@ class ChosenDrafters:
         self._model, self._verifier, self._engine = model, verifier, engine
         self._named = {read_local_address("drafter", each) for each in named if is_local(each)}
         self._attached: list[str] = []
-        """Their names."""
+        """Names of the drafters that were attached."""
         self._resting: set[str] = set()
         self._told: set[str] = set()
         self._due = FIRST_TOKENS
@@ -73,7 +73,7 @@ class ChosenDrafters:
     async def _attach(self, address: str) -> None:
         if address in self._named:
             return
-        with contextlib.suppress(ServiceError):  # it has been logged, and serving goes on without it
+        with contextlib.suppress(ServiceError):  # logged; serving continues without the drafter
             drafter = await self._verifier.pool.membership.attach(address, "")
             self._attached.append(drafter.name)
 

@@ -6,7 +6,7 @@
 `draftwire check` starts the services, compares outputs, and writes the certificate to docs/certificate.json and, as a
 page of its own, to docs/certificate-report.html; those of the real models are next to them. The section of
 docs/exactness.md is made from the former; --from-json makes it again without a check. The exit status is that of the
-check. The files of the real models are fetched once (benchmarks/real/files.py).
+check. The files of the real models are fetched once (benchmarks/harness/real_files.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.real_files import GEMMA3
 from benchmarks.harness.sections import with_section
-from benchmarks.real.files import GEMMA3
 from draftwire.cli.child_environment import child_environment
 from draftwire_tools.packaged_file import PackagedFile
 from draftwire_tools.small_model import SMOLLM2

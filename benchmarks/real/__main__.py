@@ -26,10 +26,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness.pair_options import add_run_options
+from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from benchmarks.peers.environment import PeerUnavailable
-from benchmarks.real.files import REAL_MODELS
 from benchmarks.real.loops import cut_length
 from benchmarks.real.measurements import Measurements
 from benchmarks.real.prompts import TASKS, RealPrompt, real_prompts

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import add_report_options, print_report
-from benchmarks.real.files import REAL_MODELS
 from benchmarks.real.loops import cut_length
 from benchmarks.real.prompts import real_prompts
 from benchmarks.real.ways import TEMPERATURES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.files import GEMMA3, REAL_MODELS
+from benchmarks.harness.real_files import GEMMA3, REAL_MODELS
 from benchmarks.real.prompts import real_prompts
 from draftwire import Client, Speculation
 from draftwire_tools.packaged_file import FetchError, PackagedFile

@@ -33,11 +33,11 @@ class Turn(enum.Enum):
     """From the user's message to an answer that has been given."""
     ASSISTANT_USER = enum.auto()
     USER = enum.auto()
-    """What begins a user's message, whatever is before it."""
+    """The text that begins a user's message, whatever is before it."""
     PROMPT = enum.auto()
-    """What begins the assistant's answer at the end of the prompt, whatever is before it."""
+    """The text that begins the assistant's answer at the end of the prompt, whatever is before it."""
     ASSISTANT = enum.auto()
-    """What begins an answer that has been given, whatever is before it."""
+    """The text that begins an answer that has been given, whatever is before it."""
 
 
 def find_turn_markers(render: Render) -> dict[Turn, str]:
@@ -94,5 +94,5 @@ def _between(text: str, first: Message, second: Message) -> str | None:
 
 
 def _without(text: str | None, end: str | None) -> str | None:
-    """What follows the end of a message in a text that begins with it; None if there is no end apart."""
+    """Returns the rest of a text that begins with the end of a message; None if it does not, or either is missing."""
     return text.removeprefix(end) if text and end and text.startswith(end) else None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.real.files import GEMMA3, REAL_MODELS
+from benchmarks.harness.real_files import GEMMA3, REAL_MODELS
 from benchmarks.real.measurements import Measurements
 from draftwire import SpeculationStats
 from draftwire_tools.small_model import SMOLLM2

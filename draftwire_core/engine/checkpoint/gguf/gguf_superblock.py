@@ -42,7 +42,7 @@ class Superblock:
     size: int
     """Bytes of a superblock."""
     divisor: int
-    """What its float16 scale is divided by, a power of two."""
+    """Divisor of the float16 scale of a superblock, a power of two."""
     scales: Callable[[torch.Tensor], torch.Tensor]
     """Reads the integer scales of superblocks, uint8 [superblocks, size]: int8 [superblocks, parts]."""
     part: int = _GROUP
