@@ -26,12 +26,12 @@ from typing import get_args
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.environment import PLACE
+from benchmarks.peers.expanded_model import expanded_model
 from benchmarks.peers.llama_programs import add_llama_option, llama_program
 from benchmarks.peers.log_probabilities import Quality, Reference, first_scored, quality, write
 from benchmarks.peers.runners.gguf_export import WEIGHTS, exported
@@ -72,22 +72,10 @@ class Text:
         return self.tokens[:, first_scored(self.tokens.shape[1]) + 1 :]
 
 
-def _expanded(file: GgufFile) -> PreTrainedModel:
-    """Returns the model of a file with all its weights in float32."""
-    config = file.config()
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    weights = {name: tensor.dequantised() for name, tensor in file.tensors.items()}
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert not unexpected, unexpected
-    assert set(missing) <= {"lm_head.weight"}, missing
-    model.tie_weights()
-    return model.eval()
-
-
 @torch.inference_mode()
 def _references(path: Path, text: Text) -> list[Reference]:
     """Returns the distributions of a file's model in float32, for each chunk."""
-    model = _expanded(GgufFile.open(path))
+    model = expanded_model(GgufFile.open(path))
     first = first_scored(text.tokens.shape[1])
     return [
         Reference.of(model(torch.from_numpy(chunk)[None], use_cache=False).logits[0, first:-1].numpy())
