@@ -15,8 +15,9 @@ import torch
 
 from draftwire_core.engine.acceptance.acceptance import Acceptance
 from draftwire_core.engine.engine import sequence
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.target_pass import EditedLogits
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.token_tree import Node
 from verifier_service.process import main

@@ -10,8 +10,9 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
 from draftwire_core.engine.tree.proposal import ProposalReader
 from draftwire_core.engine.tree.token_tree import Node, TokenTree

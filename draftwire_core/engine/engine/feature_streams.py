@@ -177,7 +177,7 @@ class FeatureStreams:
                 for reader in readers:
                     reader.seconds += seconds / len(readers)
             else:
-                tap.forget(batch.host[2].numpy())
+                tap.forget(batch.numbers[2])
 
     def hand_out(self) -> list[SequenceFeatures]:
         """Returns the features that have become known since the last call, as far as the drafters' credit goes."""

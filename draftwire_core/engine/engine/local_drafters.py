@@ -153,7 +153,7 @@ class LocalDrafters:
         read are unknown to these."""
         for source, tap in self._taps.items():
             if tap not in batch.taps:
-                tap.forget(batch.host[2].numpy())
+                tap.forget(batch.numbers[2])
             elif not tap.resting:
                 self.accounts.spent(source, tap.take_seconds())
 

@@ -73,12 +73,12 @@ class NextStep:
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
-        free = self._most_rows() - sum(job.rows for job in jobs)
-        room = self._planner.cost.prompt_rows(len(decoding), free)
-        scored = self._scored_rows(room)
-        room -= scored
-        rows = divide([sequence.pending for sequence in self._prompts], room)
-        jobs += [VerificationJob(*share, []) for share in zip(self._prompts, rows, strict=True) if share[1]]
+        free, scored = self._most_rows() - sum(job.rows for job in jobs), 0
+        if self._prompts or self._scoring:
+            room = self._planner.cost.prompt_rows(len(decoding), free)
+            scored = self._scored_rows(room)
+            rows = divide([sequence.pending for sequence in self._prompts], room - scored)
+            jobs += [VerificationJob(*share, []) for share in zip(self._prompts, rows, strict=True) if share[1]]
         if len(jobs) == len(decoding) and not scored:
             self._record.probe_rows += self._probes.choose(jobs, free)
         return jobs, scored
@@ -104,7 +104,7 @@ class NextStep:
         pending = self._pending_prompts() + self._scoring.pending
         most = self._most_rows()
         # Prompt chunks and texts to score share the step; half of it stays reserved for nodes.
-        other = min(pending, self._planner.cost.prompt_rows(len(decoding), most // 2))
+        other = min(pending, self._planner.cost.prompt_rows(len(decoding), most // 2)) if pending else 0
         prompts = len(running) - len(decoding)
         plan = self._planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
         return StepPlan(decoding, candidates, plan)

@@ -6,9 +6,9 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from draftwire_core.engine.acceptance.acceptance import COUPLED, Acceptance, rule_of, sampling_of
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.step_result import Finish
 from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
 from draftwire_core.engine.kv.prefix_cache import PrefixCache
@@ -197,15 +197,15 @@ class Sequence:
             editor.commit(tokens)
         self.foreseen = len(walked) == len(tokens)
 
-    def end_after(self, tokens: list[int], raw: Tensor) -> tuple[list[int], Finish | None]:
+    def end_after(self, tokens: list[int], rows: AskedRows) -> tuple[list[int], Finish | None]:
         """Returns the tokens to commit and why the sequence ends with the last of them, or None if it continues.
 
-        tokens: the drawn tokens, -1 where none could be drawn. raw [V]: the target's own logits after the committed
-        tokens.
+        tokens: the drawn tokens, -1 where none could be drawn. rows: the sequence's own; the first one follows the
+        committed tokens.
         """
         spec = self.spec
         if -1 in tokens:
-            return [], Finish.NOTHING_ALLOWED if bool(raw.max().isfinite()) else Finish.FAULT
+            return [], Finish.NOTHING_ALLOWED if bool(rows.raw[0].max().isfinite()) else Finish.FAULT
         # Checked first: rows beyond the form's end are meaningless.
         end = spec.form.ends_after(tokens) if spec.form is not None else None
         finish = None

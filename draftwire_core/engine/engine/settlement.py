@@ -7,10 +7,11 @@ from typing import cast
 
 import torch
 
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.local_drafters import LocalDrafters
 from draftwire_core.engine.engine.probe_planner import ProbePlanner
 from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.planning.acceptance_model import observe_commit
 from draftwire_core.engine.planning.planner import Planner
@@ -59,7 +60,7 @@ class Settlement:
         drafted: dict[str, int] = {}
         for node in job.nodes:
             drafted[node.source] = drafted.get(node.source, 0) + 1
-        tokens, finish = sequence.end_after(tokens, rows.raw[0])
+        tokens, finish = sequence.end_after(tokens, rows)
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen

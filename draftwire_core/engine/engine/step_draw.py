@@ -11,9 +11,11 @@ from torch import Tensor
 from draftwire_core.engine.acceptance.coupled import walk_on_device
 from draftwire_core.engine.device.device_copy import HostCopy, to_device
 from draftwire_core.engine.engine.verification_job import VerificationJob
+from draftwire_core.engine.kernels.library import library
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.rows import Rows
+from draftwire_core.engine.sampling.compiled_sampler import Ranking, fits
 from draftwire_core.engine.sampling.coupled_sampler import sample
 from draftwire_core.engine.sampling.device_sampler import draw
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
@@ -47,16 +49,21 @@ class StepDrawing:
         for job in jobs:
             params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
-        self._model = model
+        self._model, self._params, self._positions = model, params, positions
         self._copy: HostCopy | None = None
         self._draws: StepDraws | None = None
         self._numbers: Tensor | None = None
         self._tree: Tensor | None = None
         self.in_pass = bool(params) and not edited and model.draws_in_pass
         """Whether `forward` must run the pass."""
+        self._on_host = model.sampler is None and model.device.type == "cpu"
+        self._ranking: Ranking | None = None
+        if self._on_host:
+            self._ranking = Ranking(params, positions) if library() is not None else None
+            return
         if model.sampler is None:
             self._sampling = SamplingBatch.build(params, positions, model.device)
-            if params and model.device.type != "cpu":
+            if params:
                 self._tree = to_device(torch.tensor(tree_of(jobs), dtype=torch.int64), model.device)
             return
         self._sampling = SamplingBatch.build(params, positions)
@@ -65,7 +72,7 @@ class StepDrawing:
             self._numbers = to_device(self._draws.numbers(), model.device)
 
     def __len__(self) -> int:
-        return len(self._sampling)
+        return len(self._positions)
 
     def forward(self, batch: PackedBatch) -> Rows:
         """Runs the pass, which draws the tokens."""
@@ -78,11 +85,14 @@ class StepDrawing:
         """Returns the tokens, which the pass has drawn or which are drawn now. logits [draws, V]."""
         if not len(self):
             return StepDraw([], None)
+        if self._ranking is not None and fits(logits):
+            return StepDraw(self._ranking.tokens(logits), None)
+        if self._on_host:
+            return draw_step(logits, SamplingBatch.build(self._params, self._positions))
         if self._tree is not None:
             return draw_step_on_device(logits, self._sampling, self._tree)
         sampler = self._model.sampler
-        if sampler is None:
-            return draw_step(logits, self._sampling)
+        assert sampler is not None
         copy = self._copy
         if copy is None:
             assert self._numbers is not None

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, float32
 
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.feature_streams import FeatureStreams
 from draftwire_core.engine.engine.local_drafters import LocalDrafters
 from draftwire_core.engine.engine.scoring import Score, Scoring
 from draftwire_core.engine.engine.step_draw import StepDrawing
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.logits.logit_editor import TreeRows
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -38,6 +39,10 @@ class PromptLogProbs:
                 for position in range(begin, end):
                     builder.want(job.chain_rows[position - start])
                 self._parts.append((job, range(begin + 1, end + 1)))
+
+    def __bool__(self) -> bool:
+        """Whether any rows do."""
+        return bool(self._parts)
 
     def settle(self, logits: Tensor) -> dict[int, LogProbs]:
         """Returns the log-probabilities of each prompt's next tokens, by sequence; logits: all that the batch
@@ -148,8 +153,9 @@ class TargetPass:
         self._local.tapped(batch)
         self._features.tapped(batch)
         self._clock.enter("sample")
-        edited = editing.apply(logits[: len(drawing)]) if len(drawing) else logits
-        drawn = drawing.read(edited[: len(drawing)])
-        scores = self._scoring.settle(parts, logits[len(drawing) :])
-        told = prompts.settle(logits)
+        own = logits if len(drawing) == logits.shape[0] else logits[: len(drawing)]
+        edited = editing.apply(own)
+        drawn = drawing.read(edited)
+        scores = self._scoring.settle(parts, logits[len(drawing) :]) if parts else []
+        told = prompts.settle(logits) if prompts else {}
         return ComputedStep(AskedRows(*drawn, edited, logits, states), scores, told, len(builder), builder.seen)

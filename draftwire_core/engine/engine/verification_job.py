@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from torch import Tensor
 
 from draftwire_core.engine.acceptance.rule import VerifiedTree
 from draftwire_core.engine.drafters.probing import NO_PROBES
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.sequence import Sequence
 from draftwire_core.engine.engine.step_result import RejectedDraft
 from draftwire_core.engine.kv.kv_slots import SlotPool
@@ -17,31 +16,6 @@ from draftwire_core.engine.logits.logit_editor import TreeRows
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.sampling.log_probs import LogProbs, log_probs
 from draftwire_core.engine.tree.token_tree import Node
-
-
-class AskedRows(NamedTuple):
-    """The target's results for those rows of a step that asked for logits, in row order."""
-
-    drawn: list[int]
-    """The token that the target drew after each row; -1 where the logits were bad."""
-    on_path: list[bool] | None
-    """Whether each row is on the path of the drawn tokens; None if the host has to walk the path."""
-    logits: Tensor
-    """The logits that the tokens were drawn from, [rows, V], with the requests' edits. Further rows may follow."""
-    raw: Tensor
-    """The target's unedited logits, [rows, V] and further rows; the same tensor if no request edits them."""
-    states: Tensor | None
-    """The hidden state after each token, [rows, hidden]; None unless a drafter drafts from it."""
-
-    def of(self, rows: slice) -> AskedRows:
-        """Returns a slice of the rows."""
-        return AskedRows(
-            self.drawn[rows],
-            None if self.on_path is None else self.on_path[rows],
-            self.logits[rows],
-            self.raw[rows],
-            None if self.states is None else self.states[rows],
-        )
 
 
 class VerificationJob:

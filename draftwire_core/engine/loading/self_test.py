@@ -386,7 +386,7 @@ def _try_far_neighbour(model: PackedModel, tokens: list[int]) -> bool:
         builder = BatchBuilder()
         slots = np.concatenate([_chain(model, builder, tokens), _chain(model, builder, tokens[:1])])
         batch: PackedBatch = builder.build(model.group_size, model.device)
-        batch.host[1, len(tokens)] = position
+        batch.numbers[1, len(tokens)] = position
         logits = model.forward(batch)
         model.pool.give_back(slots)
         return logits[: len(tokens)]

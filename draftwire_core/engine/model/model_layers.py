@@ -29,7 +29,10 @@ class ModelLayers:
 
     def logits(self, batch: PackedBatch, cache: KvCache) -> torch.Tensor:
         """Runs a pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary]."""
-        with packed_context(batch, cache):
+        decoder = None if self.compiled is None or not self.compiled.available else self.compiled.decoder
+        if decoder is not None and not batch.taps:
+            return decoder.logits(batch, cache)
+        with torch.inference_mode(), packed_context(batch, cache):
             return self._call(batch, batch.logit_rows)
 
     def rows(self, batch: PackedBatch | FixedRows, cache: KvCache, wanted: torch.Tensor | int) -> Rows:

@@ -90,8 +90,8 @@ class LaneGroup:
 class PackedBatch:
     """The rows of one forward pass: tokens, positions, KV slots and lanes."""
 
-    host: torch.Tensor
-    """Token, absolute position and written KV slot of each row, int64 [3, rows], on the host."""
+    numbers: np.ndarray
+    """Token, absolute position and written KV slot of each row, int64 [3, rows], contiguous."""
     wanted: list[int]
     """Rows whose logits are wanted, in order of the results."""
     lanes: list[Lane]
@@ -105,7 +105,7 @@ class PackedBatch:
     """A vector for each row, [rows, width], for models that read one next to the token."""
 
     def __len__(self) -> int:
-        return int(self.host.shape[1])
+        return int(self.numbers.shape[1])
 
     @cached_property
     def token_ids(self) -> torch.Tensor:
@@ -129,7 +129,7 @@ class PackedBatch:
 
     @cached_property
     def _placed(self) -> torch.Tensor:
-        return to_device(self.host, self.device)
+        return to_device(torch.from_numpy(self.numbers), self.device)
 
     @cached_property
     def groups(self) -> list[LaneGroup]:
@@ -143,32 +143,38 @@ class PackedBatch:
             blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
             # Lanes of up to 4 blocks share a group; the lengths of longer ones in a group differ by less than 2x.
             buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
-        _, positions, slots = self.host.numpy()
+        _, positions, slots = self.numbers
         return [_group(lanes, multiple, slots, positions, self.device) for lanes in buckets.values()]
 
     @cached_property
     def slot_lanes(self) -> SlotLanes:
         """The lanes in the form of the compiled attention, which computes row by row."""
-        slots = self.host[2].numpy()
-        total = sum(len(lane.context) + len(lane.rows) for lane in self.lanes)
-        asked_for = sum(len(lane.rows) - lane.first_query for lane in self.lanes)
-        seen = np.empty(total, dtype=np.int64)
-        rows = np.empty(asked_for, dtype=np.int64)
-        counts = np.empty(asked_for, dtype=np.int64)
-        lanes = np.empty((len(self.lanes), 3), dtype=np.int64)
-        begin = first = longest = widest = 0
-        for index, lane in enumerate(self.lanes):
-            context = len(lane.context)
-            end = begin + context + len(lane.rows)
-            last = first + len(lane.rows) - lane.first_query
-            seen[begin : begin + context] = lane.context
-            seen[begin + context : end] = slots[lane.rows]
-            rows[first:last] = lane.rows[lane.first_query :]
-            counts[first:last] = end - begin if lane.whole else range(context + lane.first_query + 1, end - begin + 1)
-            lanes[index] = begin, first, last
-            longest, widest = max(longest, end - begin), max(widest, last - first)
-            begin, first = end, last
-        return SlotLanes(seen, lanes, rows, counts, longest, widest)
+        slots = self.numbers[2]
+        seen: list[np.ndarray] = []
+        rows: list[int] = []
+        counts: list[int] = []
+        lanes: list[int] = []
+        begin = longest = widest = 0
+        for lane in self.lanes:
+            path, context, first = lane.rows, len(lane.context), len(rows)
+            length = context + len(path)
+            in_turn = path == list(range(path[0], path[0] + len(path)))
+            seen += lane.context, slots[path[0] : path[-1] + 1] if in_turn else slots[path]
+            rows += path[lane.first_query :]
+            asked = len(rows) - first
+            counts += [length] * asked if lane.whole else range(context + lane.first_query + 1, length + 1)
+            lanes += begin, first, len(rows)
+            begin, longest, widest = begin + length, max(longest, length), max(widest, asked)
+        # A single array, as in `build`.
+        numbers, count = np.array([*lanes, *rows, *counts], dtype=np.int64), len(rows)
+        return SlotLanes(
+            np.concatenate(seen) if seen else numbers[:0],
+            numbers[: len(lanes)].reshape(-1, 3),
+            numbers[len(lanes) : len(lanes) + count],
+            numbers[len(lanes) + count :],
+            longest,
+            widest,
+        )
 
 
 class BatchBuilder:
@@ -218,9 +224,9 @@ class BatchBuilder:
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lays out the batch. group_size: query heads per key-value head of the model; device: the model's."""
-        # A single tensor, since making one costs more than filling it.
-        host = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64)
-        return PackedBatch(host, self._logit_rows, self._lanes, group_size, device)
+        # A single array, since making one costs more than filling it, and a tensor made of lists the most.
+        numbers = np.array([self.tokens, self._positions, self._slots], dtype=np.int64)
+        return PackedBatch(numbers, self._logit_rows, self._lanes, group_size, device)
 
 
 def _power_of_two(value: int) -> int:

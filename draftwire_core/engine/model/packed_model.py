@@ -207,13 +207,15 @@ class PackedModel(DescribedModel):
         view.name = f"the first {count} layers of {self.name}"
         return view
 
-    @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         """Runs one forward pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary].
 
         Raises RankLostError if the model is split among ranks and one is lost.
         """
-        return self.passes.logits(batch, self.cache) if self.steps is None else self.steps.forward(batch).logits
+        if self.steps is None:
+            return self.passes.logits(batch, self.cache)
+        with torch.inference_mode():
+            return self.steps.forward(batch).logits
 
     @torch.inference_mode()
     def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:

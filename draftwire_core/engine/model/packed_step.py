@@ -53,7 +53,7 @@ class StepEncoder:
         for index, context in enumerate(told):
             _mark(context, index, self._marks)
         head = [len(batch), len(batch.wanted), len(batch.lanes), batch.group_size]
-        parts: list[list[int] | np.ndarray] = [head, batch.host.numpy().reshape(-1), batch.wanted, lanes.reshape(-1)]
+        parts: list[list[int] | np.ndarray] = [head, batch.numbers.reshape(-1), batch.wanted, lanes.reshape(-1)]
         parts += [*tails, *(lane.rows for lane in batch.lanes)]
         return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
@@ -86,8 +86,9 @@ class StepDecoder:
             told.append(Lane(context, lane_rows[row : row + count].tolist(), first_query))
             slot, row = slot + tail, row + count
         self._before = [lane.context for lane in told]
-        host = torch.from_numpy(numbers[_HEAD : _HEAD + 3 * rows]).view(3, rows)
-        return PackedBatch(host, parts[1].tolist(), told, group_size, device)
+        return PackedBatch(
+            numbers[_HEAD : _HEAD + 3 * rows].reshape(3, rows), parts[1].tolist(), told, group_size, device
+        )
 
 
 def _begun(context: np.ndarray, known: list[np.ndarray], marks: dict[tuple[int, int], int]) -> tuple[int, int]:

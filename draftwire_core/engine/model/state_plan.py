@@ -27,7 +27,7 @@ class StatePlan:
         """Raises ValueError if a lane's tokens lack a state before them, or stored inputs."""
         self.states = states
         self._batch = batch
-        self._slots = batch.host[2].numpy()
+        self._slots = batch.numbers[2]
         self._items: list[list[int]] = []
         self._before: list[int] = []
         """The item before each item; ~ its group's index for a group's first items."""

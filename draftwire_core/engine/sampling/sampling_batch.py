@@ -69,14 +69,10 @@ class SamplingBatch:
         """Builds a row for each pair of `params` and `positions`. The caller has validated the parameters."""
         if len(params) != len(positions):
             raise ValueError(f"{len(params)} rows of parameters for {len(positions)} positions")
-        for position in positions:
-            if not 0 <= position <= MAX_POSITION:
-                raise FieldError("position", f"must be in 0..{MAX_POSITION}, got {position}")
+        check_positions(positions)
         sampled = [row for row, p in enumerate(params) if not p.greedy]
         min_p_rows = [row for row in sampled if params[row].min_p > 0]
-        log_min_p = _NOTHING
-        if min_p_rows:
-            log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
+        log_min_p = log_min_p_of([params[row].min_p for row in min_p_rows]) if min_p_rows else _NOTHING
         # A single tensor of integers, since making one costs more than filling it.
         integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64)
         temperatures = [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]
@@ -122,6 +118,18 @@ class SamplingBatch:
             min_p={place[row]: share for row, share in self.min_p.items() if row in place},
             typical_p={place[row]: p for row, p in self.typical_p.items() if row in place},
         )
+
+
+def check_positions(positions: Sequence[int]) -> None:
+    """Raises FieldError for a position without noise."""
+    for position in positions:
+        if not 0 <= position <= MAX_POSITION:
+            raise FieldError("position", f"must be in 0..{MAX_POSITION}, got {position}")
+
+
+def log_min_p_of(shares: Sequence[float]) -> Tensor:
+    """Natural logarithms of min_p, [n] float32."""
+    return torch.tensor(shares, dtype=torch.float64).log().float()
 
 
 def _as_int64(value: int) -> int:

@@ -14,12 +14,13 @@ import transformers
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.device.choices import KvDtype
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import Sequence as EngineSequence
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import Finish
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
@@ -107,6 +108,13 @@ def _made(name: str, dtype: torch.dtype, seed: int, changes: bytes) -> tuple[Pre
 def packed(model: PreTrainedModel, slots: int = 4000, kv_dtype: KvDtype = "auto") -> PackedModel:
     """Returns a packed copy; `model` itself is not changed."""
     return PackedModel(copy.deepcopy(model), slots, kv_dtype=kv_dtype)
+
+
+def run_in_parts(model: PackedModel) -> None:
+    """Makes the fused layers of a model run as separate operations from now on."""
+    model.passes.compiled = None
+    for layer in model.model.get_decoder().layers:
+        layer.compiled = None
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:

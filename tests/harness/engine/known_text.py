@@ -47,7 +47,7 @@ class KnownText:
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Returns the logits of the wanted rows: [wanted, vocabulary]."""
-        tokens, _, slots = batch.host.tolist()
+        tokens, _, slots = batch.numbers.tolist()
         for lane in batch.lanes:
             at = self._read[int(lane.context[-1])] if len(lane.context) else 0
             for row in lane.rows:

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import torch
 
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
-from draftwire_core.engine.engine.verification_job import AskedRows, VerificationJob
+from draftwire_core.engine.engine.verification_job import VerificationJob
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 

@@ -59,7 +59,7 @@ def in_float64(
     """Returns the same, row by row."""
     out = torch.zeros(*query.shape[:2], values.shape[2], dtype=torch.float64)
     group = query.shape[1] // keys.shape[1]
-    slots = batch.host[2].numpy()
+    slots = batch.numbers[2]
     for lane in batch.lanes:
         path = torch.from_numpy(np.concatenate([lane.context, slots[lane.rows]]))
         for index in range(lane.first_query, len(lane.rows)):

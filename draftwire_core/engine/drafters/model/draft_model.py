@@ -20,6 +20,7 @@ from draftwire_core.engine.model.cuda.slots.draft_steps import STEPS, rows_for
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.candidate_finder import candidate_finder
+from draftwire_core.engine.sampling.compiled_sampler import Ranking, fits
 from draftwire_core.engine.sampling.distributions import by_entropy, draw
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.tree.token_tree import DraftDistribution, Node
@@ -221,18 +222,20 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         if not expanded:
             return
         self.clock.enter("sample")
-        sampling = SamplingBatch.build(
-            [draft.spec.sampling for _, draft, _ in expanded],
-            [node.position + 1 for _, _, node in expanded],
-            self.model.device,
-        )
-        limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
-        logits = within(logits, limits)
-        cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
-        if cooler:
-            sampling = by_entropy(logits, sampling, cooler)
-        token_ids, log_probs = self._find(logits, sampling, self._growth.width)
-        drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
+        specs = [draft.spec for _, draft, _ in expanded]
+        vocabulary = logits.shape[1]
+        logits = within(logits, [min(spec.vocab_size or vocabulary, vocabulary) for spec in specs])
+        params, positions = [spec.sampling for spec in specs], [node.position + 1 for _, _, node in expanded]
+        drawn: dict[int, tuple[DraftDistribution, list[int]]] = {}
+        if fits(logits) and not any(spec.draws or spec.dynamic_temperature for spec in specs):
+            token_ids, log_probs = Ranking(params, positions).candidates(logits, self._growth.width)
+        else:
+            sampling = SamplingBatch.build(params, positions, self.model.device)
+            cooler = [row for row in sampling.sampled_rows if specs[row].dynamic_temperature]
+            if cooler:
+                sampling = by_entropy(logits, sampling, cooler)
+            token_ids, log_probs = self._find(logits, sampling, self._growth.width)
+            drawn = self._draw(logits, specs, sampling)
         self.clock.enter("walk")
         for row, (_, draft, node) in enumerate(expanded):
             if row in drawn and not node.children:

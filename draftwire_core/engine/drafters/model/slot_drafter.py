@@ -158,4 +158,4 @@ def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
     if min(limits) < most:  # targets with different vocabularies share the batch
         beyond = torch.arange(most, device=logits.device) >= torch.tensor(limits, device=logits.device).unsqueeze(1)
         return logits[:, :most].masked_fill(beyond, -torch.inf)
-    return logits[:, :most]
+    return logits if most == logits.shape[1] else logits[:, :most]

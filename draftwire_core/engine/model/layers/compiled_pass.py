@@ -6,6 +6,7 @@ That code takes some 0.5 ms a pass in Python, whatever the model: a twentieth of
 from __future__ import annotations
 
 import itertools
+from typing import cast
 
 import torch
 from torch import nn
@@ -13,8 +14,9 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
 from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles
+from draftwire_core.engine.model.layers.compiled_decoder import CompiledDecoder
 from draftwire_core.engine.model.layers.decoder_layer import LayersTogether
-from draftwire_core.engine.model.layers.fused_layer import FusedLayer
+from draftwire_core.engine.model.layers.fused_layer import FusedLayer, FusedNorm
 from draftwire_core.engine.model.layers.layer_fusion import runs_compiled
 from draftwire_core.engine.model.packed_batch import PackedBatch
 
@@ -38,6 +40,12 @@ class CompiledPass:
             self._together = LayersTogether(compiled, self._angles_of)
         self._norm: nn.Module = decoder.norm
         self._head: nn.Module = model.get_output_embeddings()
+        self.decoder: CompiledDecoder | None = None
+        """The same pass without modules, for what reads nothing but logits; None unless all layers are plain."""
+        if self._together is not None and CompiledDecoder.takes(self._norm, self._head):
+            self.decoder = CompiledDecoder(
+                self._embedding, self._angles, self._together, cast(FusedNorm, self._norm), self._head
+            )
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> CompiledPass | None:
@@ -47,8 +55,7 @@ class CompiledPass:
     @property
     def available(self) -> bool:
         """Whether the layers run compiled now: with another attention function they are transformers' own."""
-        as_ours = self._config._attn_implementation == ATTENTION_NAME
-        return as_ours and all(layer.is_compiled for layer in self._layers)
+        return bool(self._config._attn_implementation == ATTENTION_NAME)
 
     def logits(self, batch: PackedBatch, wanted: torch.Tensor) -> torch.Tensor:
         """Runs the pass within a packed context. wanted: int64, rows -> logits [wanted rows, vocabulary]"""

@@ -129,7 +129,7 @@ class CompiledLayer:
             *((0, 0) if attention is None else (attention.gated, attention.kv_parts)),
             parts.features is not None and parts.features.normed_residual, gemm_kind(),
         )  # fmt: skip
-        self._address = ctypes.addressof(self.call)
+        self.address = ctypes.addressof(self.call)
         self.is_plain = net is None and attention is not None and parts.tokens is None and parts.features is None
         """Plain layers have attention and read the residual stream alone; `LayersTogether` takes them."""
         self._like: torch.Tensor | None = None
@@ -149,25 +149,26 @@ class CompiledLayer:
         beside: what the layer reads next to the residual stream, [1, rows, inputs]: features, or inputs that depend on
         the tokens' ids; None if it reads neither.
         """
-        keys, values = self._keys_and_values(under_way)
+        keys, values = self.keys_and_values(under_way.cache)
         call = self._call_of(hidden, angles, under_way)
         call.about.kv_type = 0 if keys is None else KV_TYPES[keys.dtype]
         if beside is not None:
             assert beside.dtype == torch.bfloat16
             assert beside.stride(2) == 1
         if self._net is not None:
-            self._net.forward(self._address, call.address, under_way, self._parts.dtype)
+            self._net.forward(self.address, call.address, under_way, self._parts.dtype)
         loaded().draftwire_decoder_layer(
-            self._address, call.address, pointer(keys), pointer(values), pointer(beside),
+            self.address, call.address, pointer(keys), pointer(values), pointer(beside),
             0 if beside is None else beside.stride(1),
         )  # fmt: skip
 
-    def _keys_and_values(self, under_way: ForwardPass) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+    def keys_and_values(self, cache: KvCache) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+        """Returns its tensors of a cache, none without attention."""
         attention = self._parts.attention
         if attention is None:
             return None, None
         assert self._like is not None
-        return under_way.cache.layer(attention.kv_layer, self._like, self._like)
+        return cache.layer(attention.kv_layer, self._like, self._like)
 
     def _call_of(self, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass) -> _Call:
         shared = self._shared(hidden, under_way)
@@ -215,31 +216,43 @@ class LayersTogether:
     def __init__(self, layers: Sequence[CompiledLayer], angles_of: Sequence[int]):
         """angles_of: the index of each layer's angles"""
         self._layers, self._angles_of = layers, angles_of
+        self.room = layers[0].room
+        """The room that all of them share."""
         self._calls = (LayerCall * len(layers))()
         self._cache: weakref.ref[KvCache] | None = None
         """The cache that the calls are made for."""
-        self._kv_type = 0
+        self.kv_type = 0
+        """The library's number for the type of keys and values."""
+
+    def __len__(self) -> int:
+        return len(self._layers)
 
     def run(self, begin: int, end: int, hidden: torch.Tensor, angles: Sequence[Angles], under_way: ForwardPass) -> None:
         """Runs the layers from `begin` to `end` - 1. They overwrite hidden, bfloat16 [1, rows, width]."""
-        if self._cache is None or self._cache() is not under_way.cache:
-            self._place(under_way)
+        self.place(under_way.cache)
         calls = [self._layers[0]._call_of(hidden, each, under_way) for each in angles]
         for each in calls:
-            each.about.kv_type = self._kv_type
-        passes = (Pass * len(calls))(*(each.about for each in calls))
+            each.about.kv_type = self.kv_type
+        self.call(begin, end, (Pass * len(calls))(*(each.about for each in calls)))
+
+    def call(self, begin: int, end: int, passes: ctypes.Array[Pass]) -> None:
+        """Runs the layers from `begin` to `end` - 1 over the cache that was placed last. passes: with the angles of
+        each index."""
         first = ctypes.addressof(self._calls) + begin * ctypes.sizeof(LayerCall)
         loaded().draftwire_decoder_layers(first, end - begin, ctypes.addressof(passes))
 
-    def _place(self, under_way: ForwardPass) -> None:
+    def place(self, cache: KvCache) -> None:
+        """Makes the calls for a cache, if they are not."""
+        if self._cache is not None and self._cache() is cache:
+            return
         for call, layer, which in zip(self._calls, self._layers, self._angles_of, strict=True):
-            keys, values = layer._keys_and_values(under_way)
+            keys, values = layer.keys_and_values(cache)
             assert keys is not None, "plain layers have attention"
             assert values is not None
-            call.layer, call.keys, call.values = layer._address, keys.data_ptr(), values.data_ptr()
+            call.layer, call.keys, call.values = layer.address, keys.data_ptr(), values.data_ptr()
             call.angles = which
-            self._kv_type = KV_TYPES[keys.dtype]
-        self._cache = weakref.ref(under_way.cache)
+            self.kv_type = KV_TYPES[keys.dtype]
+        self._cache = weakref.ref(cache)
 
 
 def _eps(norms: Iterable[Norm | None]) -> float:

@@ -164,7 +164,7 @@ class SlotBatch(SlotRows):
             raise ValueError(f"{len(batch.wanted)} of {len(self)} rows are wanted")
         self._block.begin()
         host = self._block.host
-        for name, given in zip(("token_ids", "positions", "slots"), batch.host.numpy(), strict=True):
+        for name, given in zip(("token_ids", "positions", "slots"), batch.numbers, strict=True):
             host[name][:count] = given
         self._wanted = len(batch.wanted)
         host["wanted"][: self._wanted] = batch.wanted

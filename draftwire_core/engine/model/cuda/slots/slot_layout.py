@@ -166,7 +166,7 @@ def _seen(
 
     shared: positions of each sequence that all its lanes see in the same slots; those of a lane come after them.
     """
-    own = batch.host[2].numpy()[paths.rows]
+    own = batch.numbers[2][paths.rows]
     found: list[np.ndarray] = []
     bases: list[int] = []
     tails: list[int] = []

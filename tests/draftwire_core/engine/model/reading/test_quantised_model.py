@@ -15,7 +15,14 @@ from draftwire_core.engine.model.linear.block_linear import BlockLinear
 from draftwire_core.engine.model.linear.linear_weight import JoinedLinear
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading.read_model import check_model_splits
-from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import (
+    check_against_plain,
+    plain_logits,
+    random_tokens,
+    run_in_parts,
+    tiny_model,
+    walk,
+)
 from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
 from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, with_values, write_quantised
 
@@ -80,8 +87,7 @@ def test_one_call_gives_the_bits_of_its_parts(form: str, tmp_path: Path) -> None
     written(tmp_path, form)
     ours, texts = PackedModel.load(str(tmp_path), slots=1000), [random_tokens(140, seed=1), random_tokens(25, seed=2)]
     whole = walk(ours, texts, [100, 5])
-    for layer in ours.model.model.layers:
-        layer.compiled = None
+    run_in_parts(ours)
     in_parts = walk(ours, texts, [100, 5])
     assert all(torch.equal(whole[prefix], in_parts[prefix]) for prefix in whole)
 
