@@ -89,7 +89,8 @@ def divergences(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
 def _log_probabilities(logits: np.ndarray) -> np.ndarray:
     wide = logits.astype(np.float64)
     wide -= wide.max()
-    return wide - np.log(np.exp(wide).sum())
+    found: np.ndarray = wide - np.log(np.exp(wide).sum())
+    return found
 
 
 class OurModel:
@@ -123,7 +124,10 @@ class OurModel:
             for i, token in enumerate(tokens)
         ]
         builder.add_lane(self._slots[:first], rows)
-        return self._model.forward(builder.build(self._model.group_size, self._model.device)).float().numpy()
+        found: np.ndarray = (
+            self._model.forward(builder.build(self._model.group_size, self._model.device)).float().numpy()
+        )
+        return found
 
 
 def llama_answers(
@@ -146,11 +150,11 @@ def llama_answers(
         return Answers(json.loads(outputs.read_text()), np.load(logits))
 
 
-@torch.inference_mode()
 def reference_logits(path: Path, texts: Sequence[Sequence[int]]) -> np.ndarray:
     """Returns the logits of a file in float32: [positions, vocabulary]."""
     model = expanded_model(GgufFile.open(path))
-    return np.concatenate([model(torch.tensor([each]), use_cache=False).logits[0].numpy() for each in texts])
+    with torch.inference_mode():
+        return np.concatenate([model(torch.tensor([each]), use_cache=False).logits[0].numpy() for each in texts])
 
 
 def measure(name: str, path: Path, options: argparse.Namespace) -> dict[str, object]:
