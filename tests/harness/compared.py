@@ -67,8 +67,9 @@ class Compared:
 
         sometimes(accepted, "drafts are accepted")
 
-    def swapping(self, sampling: str, *addresses: str) -> None:
-        """Runs a request during which drafters take turns, every five tokens, until one takes over from another."""
+    def swapping(self, sampling: str, *addresses: str, count: int = 1) -> None:
+        """Runs requests one by one, during each of which drafters take turns, every five tokens, until one takes over
+        from another in each of them."""
         events: list[int] = []
 
         def swapping(client: AsyncClient) -> Run:
@@ -80,11 +81,11 @@ class Compared:
 
             return run
 
-        def moved() -> int:
-            self(swapping, sampling)
-            return events[-1]
+        def moved() -> bool:
+            self(swapping, sampling, count)
+            return all(events[-count:])
 
-        sometimes(moved, "the request moves")
+        sometimes(moved, "each request moves")
 
     def plain(self, sampling: str, count: int = 1) -> list[Output]:
         """Returns the plain outputs of the first requests under a sampling."""
