@@ -71,6 +71,8 @@ class Vocabulary:
         if lacking:
             first = ", ".join(f"0x{value:02x}" for value in lacking[:3])
             raise VocabularyError(f"it does not have a token for every byte: {len(lacking)} lack one ({first})")
+        self.spells_all = all(bytes([value]) in self.by_spelling for value in range(256))
+        """Whether each byte has a token, so that every text has one exact spelling at least."""
         self._stand_in = self.by_spelling[_STAND_IN]
         """Stands for a byte without a token, which ordinary text does not have."""
         self.sha256 = None if sha256 is None else _fingerprint(sha256, decoder)

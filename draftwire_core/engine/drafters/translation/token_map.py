@@ -97,12 +97,9 @@ def _spelled(tokens: Vocabulary, other: Vocabulary) -> TokenLists:
         batch = lacking[start : start + _BATCH]
         spellings = [tokens.spellings[index] for index in batch]
         found = TokenLists.of(other.encode_each(spellings))
-        exact = np.fromiter(
-            (other.spell(each) == spelling for each, spelling in zip(found, spellings, strict=True)),
-            np.bool_,
-            len(found),
-        )
-        found = found.kept(exact)
+        if not other.spells_all:
+            exact = (other.spell(each) == spelling for each, spelling in zip(found, spellings, strict=True))
+            found = found.kept(np.fromiter(exact, np.bool_, len(found)))
         counts[batch] = found.counts
         encoded.append(found.tokens)
     result = np.repeat(same, counts)

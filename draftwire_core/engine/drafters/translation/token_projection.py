@@ -36,8 +36,6 @@ class TokenProjection:
         self._device = device
         self._draft_size, self._target_size = len(token_map.draft), len(token_map.target)
         covered = np.flatnonzero(token_map.covers.counts)
-        self._covered = torch.from_numpy(covered).to(device)
-        self._heads = torch.from_numpy(token_map.covers.firsts[covered]).to(device)
         pieces = token_map.pieces
         longer = np.flatnonzero(pieces.counts > 1)
         table = np.full((len(longer), MOST_PIECES + 1), -1, np.int32)
@@ -46,8 +44,13 @@ class TokenProjection:
         order = np.lexsort(table.T[::-1])
         self._table = table[order]
         """The spelling of each of these tokens, padded with -1."""
-        self._tokens = torch.from_numpy(longer[order]).to(device)
-        self._begins = torch.from_numpy(self._table[:, 0].astype(np.int64)).to(device)
+        begins = self._table[:, 0].astype(np.int64)
+        self._from = torch.from_numpy(np.concatenate([covered, begins])).to(device)
+        self._to = torch.from_numpy(np.concatenate([token_map.covers.firsts[covered], longer[order]])).to(device)
+        """Draft tokens, and the target's tokens to which a share of their probability goes: first each draft token that
+        stands for any, with the first of these, then the first draft token of each longer token, with that token."""
+        self._whole, self._begins = self._from.split([len(covered), len(longer)])
+        self._tokens = self._to[len(covered) :]
         self._starts = np.searchsorted(self._table[:, 0], np.arange(self._draft_size + 1))
         """Place of the first of them that begins with each draft token, and their number."""
         self._place = np.full(self._target_size, -1, np.int64)
@@ -61,6 +64,8 @@ class TokenProjection:
         self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, device=device)
         sizes = torch.bincount(self._begins, minlength=self._draft_size)
         self._seen = _PRIOR_LONGER / sizes[self._begins]
+        self._shares: Tensor | None = None
+        """The share of each; None if more has been learned since it was computed."""
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Learns from committed target tokens."""
@@ -70,6 +75,7 @@ class TokenProjection:
         longer = torch.from_numpy(places[places >= 0]).to(self._device)
         self._alone.index_add_(0, alone, torch.ones(len(alone), device=self._device))
         self._seen.index_add_(0, longer, torch.ones(len(longer), device=self._device))
+        self._shares = None
 
     def is_open(self, spelling: Sequence[int]) -> bool:
         """Whether draft tokens may well be the beginning of a longer target token."""
@@ -98,7 +104,7 @@ class TokenProjection:
         longer = self._longer(first, last, len(spelling))
         if longer == last:
             return None
-        nexts = torch.from_numpy(np.unique(self._table[longer:last, len(spelling)]).astype(np.int64)).to(self._device)
+        nexts = self._nexts(longer, last, len(spelling))[0]
         then = after[-1][nexts]
         best = int(then.argmax())
         if float(then[best]) < 1 - float(then.sum()):
@@ -108,23 +114,35 @@ class TokenProjection:
 
     def project(self, probabilities: Tensor) -> Tensor:
         """Projects probabilities: [rows, draft vocabulary] -> [rows, target vocabulary]."""
-        longer = torch.zeros_like(self._alone).index_add_(0, self._begins, self._seen)
-        whole = longer + self._alone
+        if self._shares is None:
+            counts = torch.cat([self._alone[self._whole], self._seen])
+            self._shares = counts / self._alone.index_add(0, self._begins, self._seen)[self._from]
+        shared = probabilities.index_select(1, self._from) * self._shares
         result = torch.zeros(len(probabilities), self._target_size, device=self._device)
-        alone = probabilities * (self._alone / whole)
-        result.index_add_(1, self._heads, alone[:, self._covered])
-        result[:, self._tokens] += probabilities[:, self._begins] * (self._seen / whole[self._begins])
-        return result
+        return result.scatter_add_(1, self._to.expand(len(probabilities), -1), shared)
 
-    def refine(self, probabilities: Tensor, spelling: Sequence[int], after: Sequence[Tensor]) -> Tensor:
+    def without(self, projected: Tensor, probabilities: Tensor, piece: int) -> Tensor:
+        """Returns one projected row without the probability of one draft token: [target vocabulary].
+
+        probabilities: those that were projected, since when nothing has been learned, [draft vocabulary].
+        """
+        result = projected.clone()
+        first, last = self._range((piece,))
+        seen, alone = self._seen[first:last], self._alone[piece]
+        share = probabilities[piece] / (alone + seen.sum())
+        result[self._tokens[first:last]] -= share * seen
+        if covers := self._map.covers[piece]:
+            result[covers[0]] -= share * alone
+        return result.clamp_(min=0)  # the sums were rounded
+
+    def refine(self, rest: Tensor, probabilities: Tensor, spelling: Sequence[int], after: Sequence[Tensor]) -> Tensor:
         """Projects one row, given the draft model's probabilities after each of the draft tokens `spelling`, which may
         begin a target token: [target vocabulary].
 
+        rest: the projection without the first of them (`without`), which questions about the same row share.
         after: probabilities after the first of them, after the first two, and so on, [draft vocabulary] each.
         """
-        rest = probabilities.clone()
-        rest[spelling[0]] = 0
-        result = self.project(rest.unsqueeze(0))[0]
+        result = rest.clone()
         chance = float(probabilities[spelling[0]])
         first, last = self._range(spelling[:1])
         covers = self._map.covers[spelling[0]]
@@ -133,17 +151,18 @@ class TokenProjection:
             longer = self._longer(first, last, length)
             if longer > first:
                 whole = int(self._tokens[first])
-            nexts = torch.from_numpy(self._table[longer:last, length].astype(np.int64)).to(self._device)
+            nexts, group = self._nexts(longer, last, length)
             seen = self._seen[longer:last]
-            alike = torch.zeros_like(self._alone).index_add_(0, nexts, seen)
-            shared = chance * then[nexts] * seen / alike[nexts]
+            chances = then[nexts]
+            alike = torch.zeros_like(chances).index_add_(0, group, seen)
+            shared = chance * chances[group] * seen / alike[group]
             if whole is not None:
-                result[whole] += chance * (1 - then[nexts.unique()].sum()).clamp(min=0)
+                result[whole] += chance * (1 - chances.sum()).clamp(min=0)
             if length == len(after):
                 result[self._tokens[longer:last]] += shared
                 break
             chosen = spelling[length]
-            others = nexts != chosen
+            others = nexts[group] != chosen
             result[self._tokens[longer:last][others]] += shared[others]
             chance *= float(then[chosen])
             first, last = self._range(spelling[: length + 1])
@@ -157,8 +176,7 @@ class TokenProjection:
         if longer == last:
             return probabilities
         result = probabilities.clone()
-        nexts = torch.from_numpy(np.unique(self._table[longer:last, len(spelling)]).astype(np.int64)).to(self._device)
-        result[nexts] *= _UNMERGED
+        result[self._nexts(longer, last, len(spelling))[0]] *= _UNMERGED
         return result / result.sum().clamp(min=1e-9)
 
     def compound(self, probabilities: Tensor, token: int) -> tuple[int, float] | None:
@@ -186,6 +204,13 @@ class TokenProjection:
             column = self._table[first:last, place]
             first, last = (first + int(np.searchsorted(column, piece, side)) for side in ("left", "right"))
         return first, last
+
+    def _nexts(self, first: int, last: int, length: int) -> tuple[Tensor, Tensor]:
+        """Returns the draft tokens that follow the first `length` ones in the tokens of a range, which all begin with
+        the same ones and have more; and for each token of the range the index among these, int64."""
+        column = torch.from_numpy(self._table[first:last, length].astype(np.int64)).to(self._device)
+        nexts, group = torch.unique_consecutive(column, return_inverse=True)  # in this order the table is kept
+        return nexts, group
 
     def _longer(self, first: int, last: int, length: int) -> int:
         """Returns the place of the first token of a range whose spelling is longer than `length`."""

@@ -50,6 +50,8 @@ class _Question:
     node: Node
     probabilities: Tensor
     """The draft model's probabilities after the node: [draft vocabulary]."""
+    rest: Tensor
+    """The projection of these without the first token of the candidate: [target vocabulary]."""
     spelling: Sequence[int]
     """The candidate, one or more draft tokens."""
     known: Sequence[Tensor] = ()
@@ -70,6 +72,8 @@ class _Expanded:
     """The draft tokens after which the draft model has been asked."""
     known: Sequence[Tensor] = ()
     """The draft model's answers after the first of these tokens, after the first two, and so on."""
+    rest: Tensor | None = None
+    """The rest of the question that was answered; None if none was asked."""
 
 
 class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
@@ -233,8 +237,9 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         for (key, question), answer in zip(asked, rows, strict=False):
             known = (*question.known, answer)
             spelling = question.spelling
-            nodes.append(_Expanded(key, question.draft, question.node, question.probabilities, spelling, known))
-            projected.append(self._projection.refine(question.probabilities, spelling, known))
+            before, rest = question.probabilities, question.rest
+            nodes.append(_Expanded(key, question.draft, question.node, before, spelling, known, rest))
+            projected.append(self._projection.refine(rest, before, spelling, known))
         fresh = [
             _Expanded(key, draft, node, self._after(draft, node, row))
             for (key, draft, node), row in zip(expanded, rows[len(asked) :], strict=True)
@@ -246,7 +251,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             projected += self._projection.project(torch.stack([each.probabilities for each in fresh]))
         if not nodes:
             return
-        guesses = torch.stack(projected)
+        guesses = torch.stack(projected).log_()
         sampling = SamplingBatch.build(
             [each.draft.spec.sampling for each in nodes],
             [each.node.position + 1 for each in nodes],
@@ -254,12 +259,16 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         )
         size = guesses.shape[1]
         limits = [min(each.draft.spec.vocab_size or size, size) for each in nodes]
-        found = top_candidates(within(guesses.log(), limits), sampling, self._growth.width)
+        found = top_candidates(within(guesses, limits), sampling, self._growth.width)
         self.clock.enter("walk")
-        for each, tokens, log_probs in zip(nodes, found.token_ids.tolist(), found.log_probs.tolist(), strict=True):
+        candidates = zip(nodes, projected, found.token_ids.tolist(), found.log_probs.tolist(), strict=True)
+        for each, row, tokens, log_probs in candidates:
             begun = self._unsettled(each, tokens[0])
             if begun is not None:
-                question = _Question(each.draft, each.node, each.probabilities, begun, each.known)
+                rest = each.rest
+                if rest is None:
+                    rest = self._projection.without(row, each.probabilities, begun[0])
+                question = _Question(each.draft, each.node, each.probabilities, rest, begun, each.known)
                 others = [known for known in self._questions.get(each.key, ()) if known.node is not each.node]
                 self._questions[each.key] = [*others, question]
                 continue

@@ -1,5 +1,7 @@
 """Probabilities of the target's tokens, from a draft model's probabilities of other tokens."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -23,6 +25,13 @@ def one_hot(token: int) -> torch.Tensor:
 def probabilities() -> torch.Tensor:
     torch.manual_seed(2)
     return torch.softmax(torch.randn(3, len(TRANSLATION.draft)) * 3, dim=1)
+
+
+def refined(
+    projection: TokenProjection, row: torch.Tensor, spelling: Sequence[int], after: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    rest = projection.without(projection.project(row.unsqueeze(0))[0], row, spelling[0])
+    return projection.refine(rest, row, spelling, after)
 
 
 def test_no_probability_is_lost(projection: TokenProjection) -> None:
@@ -52,14 +61,24 @@ def test_what_has_been_committed_decides_what_a_beginning_leads_to(projection: T
     assert not projection.is_open(pieces[:1])
 
 
+def test_a_row_without_a_draft_token_is_that_of_the_others(projection: TokenProjection) -> None:
+    row = probabilities()[0]
+    for piece in {pieces[0] for pieces in LONGER.values()}:
+        others = row.clone()
+        others[piece] = 0
+        projection.observe(list(LONGER)[:5])  # shares are computed anew
+        rest = projection.without(projection.project(row.unsqueeze(0))[0], row, piece)
+        torch.testing.assert_close(rest, projection.project(others.unsqueeze(0))[0], rtol=1e-5, atol=1e-7)
+
+
 def test_what_follows_a_beginning_settles_it(projection: TokenProjection) -> None:
     for token, (first, second) in PAIRED.items():
         alike = [other for other, pieces in LONGER.items() if pieces[:2] == (first, second)]
-        refined = projection.refine(one_hot(first), (first,), [one_hot(second)])
-        torch.testing.assert_close(refined[alike].sum(), torch.tensor(1.0))
+        found = refined(projection, one_hot(first), (first,), [one_hot(second)])
+        torch.testing.assert_close(found[alike].sum(), torch.tensor(1.0))
         if alike == [token]:
-            assert int(refined.argmax()) == token
-        ended = projection.refine(one_hot(first), (first,), [one_hot(0)])
+            assert int(found.argmax()) == token
+        ended = refined(projection, one_hot(first), (first,), [one_hot(0)])
         assert int(ended.argmax()) == TRANSLATION.covers[first][0]
         torch.testing.assert_close(ended.sum(), torch.tensor(1.0))
 
@@ -88,8 +107,8 @@ def test_all_that_follows_settles_a_token_of_many_pieces(projection: TokenProjec
     assert len(long) > 5
     for pieces in long.values():
         after = [one_hot(piece) for piece in pieces[1:]]
-        refined = projection.refine(one_hot(pieces[0]), pieces[:-1], after)
+        found = refined(projection, one_hot(pieces[0]), pieces[:-1], after)
         alike = [other for other, spelled in LONGER.items() if spelled[: len(pieces)] == pieces]
-        torch.testing.assert_close(refined[alike].sum(), torch.tensor(1.0))
-        assert int(refined.argmax()) in alike
+        torch.testing.assert_close(found[alike].sum(), torch.tensor(1.0))
+        assert int(found.argmax()) in alike
         assert projection.is_open(pieces[:1]) and projection.is_open(pieces[:-1])

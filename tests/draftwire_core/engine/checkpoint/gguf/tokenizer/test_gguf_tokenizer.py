@@ -142,15 +142,17 @@ def test_no_tokens_have_no_merges() -> None:
     assert ranked_merges(cast(GgufHeader, None), [], []) == []
 
 
-@pytest.mark.parametrize("kind", ["ranks", "list", "bytes", "whole"])
-def test_the_content_is_what_the_library_writes(kind: str, tmp_path: Path) -> None:
-    listed = ["h e", "l lo", "l o", "h e"]  # one of them twice
-    written = {
-        "ranks": scored,
-        "list": lambda: replace(scored(), merges=listed),
-        "bytes": lambda: byte_level("qwen2", "<|x|>", keys={"add_bos_token": False}),
-        "whole": lambda: replace(scored(), model="t5"),
-    }[kind]()
+@pytest.mark.parametrize(
+    "written",
+    [
+        scored(),
+        scored(merges=["h e", "l lo", "l o", "h e"]),  # one of them twice
+        byte_level("qwen2", "<|x|>", keys={"add_bos_token": False}),
+        scored(model="t5"),
+    ],
+    ids=["merges by ranks", "listed merges", "bytes", "no merges"],
+)
+def test_the_content_is_what_the_library_writes(written: WrittenTokenizer, tmp_path: Path) -> None:
     found = written.read(tmp_path / "v.gguf")
     assert isinstance(found, BuiltTokenizer)
     whole = json.loads(found.backend_tokenizer.to_str())
