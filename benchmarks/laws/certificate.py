@@ -102,6 +102,8 @@ def _check(pair: Pair, options: argparse.Namespace) -> int:
         named = [part for option, path in outputs.items() for part in (option, path.name)]
         run = [sys.executable, "-m", "draftwire.cli", "check", *asked, *named]
         status = subprocess.run(run, cwd=scratch, env=child_environment(), check=False).returncode
+        if not (scratch / pair.json.name).exists():  # it has said why
+            sys.exit(status)
         for path in outputs.values():
             shutil.copyfile(scratch / path.name, path)
     if options.processor:

@@ -54,6 +54,9 @@ class ModelInfo:
     compiled library), or the type of another device, such as ``cuda``. Empty if the service does not report it."""
     kernels_advice: str = field(default="", kw_only=True)
     """Human-readable advice on what would be faster on the same machine. Empty if the service knows of nothing."""
+    draft_tokenizer_sha256: str = field(default="", kw_only=True)
+    """Hash (hex) of the draft model's own tokenizer if the drafter translates, that is, if it is not the one of
+    ``tokenizer_sha256``; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

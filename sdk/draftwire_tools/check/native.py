@@ -94,15 +94,9 @@ class NativeCheck:
     async def _distributions(
         self, client: AsyncClient, prompt: CheckPrompt, found: Sequence[Drafter], over: Callable[[], bool]
     ) -> list[DistributionTest]:
-        names = [drafter.name for drafter in found]
-        ways = [("plain", PLAIN), ("all drafters", drafting(names))]
-        trusted = [drafter.name for drafter in found if drafter.trusted]
-        if trusted:
-            rejection = Speculation(drafters=trusted, planning="always", acceptance="rejection")
-            ways.append(("all trusted drafters, rule of rejection", rejection))
         if not self.seeds:
             return []
-        return await run_distribution_tests(client, prompt, ways, self.seeds, over)
+        return await run_distribution_tests(client, prompt, sampled_ways(found), self.seeds, over)
 
     async def _speed(
         self,
@@ -142,6 +136,21 @@ class NativeCheck:
             f"seeds from {self.seed}",
             "seeds per test of distributions": str(self.seeds),
         }
+
+
+def sampled_ways(found: Sequence[Drafter]) -> list[tuple[str, Speculation]]:
+    """Returns the ways whose sampled tokens are tested, by name. Drafters that translate are left out of the rule of
+    rejection: they draw from other tokens than they propose, so they report no distributions, which it needs."""
+    ways = [("plain", PLAIN), ("all drafters", drafting([drafter.name for drafter in found]))]
+    trusted = [
+        drafter.name
+        for drafter in found
+        if drafter.trusted and not (drafter.model is not None and drafter.model.draft_tokenizer_sha256)
+    ]
+    if trusted:
+        rejection = Speculation(drafters=trusted, planning="always", acceptance="rejection")
+        ways.append(("all trusted drafters, rule of rejection", rejection))
+    return ways
 
 
 async def compare_ways(client: AsyncClient, comparison: Comparison, found: Sequence[Drafter]) -> None:
