@@ -47,7 +47,8 @@ WIDTH = 3
 """Guesses at a place."""
 AGREE, FIRST, AMONG = "the models agree", "first guess right", f"one of {WIDTH} guesses right"
 SILENT = "first guess right without the shared noise"
-_SLOTS = 12288
+SLOTS = 12288
+"""KV slots of a model."""
 _TOGETHER = 12
 """Texts that are read together."""
 _CHUNK = 64
@@ -157,7 +158,7 @@ def agreement(model: PackedModel, token_map: TokenMap, texts: Sequence[Written])
 def _own_tokens(token_map: TokenMap, text: Written, place: int) -> list[int]:
     """A text up to a place in the draft model's own tokens, as its tokenizer reads the whole."""
     spelled = b"".join(map(token_map.text, [*text.prompt, *text.output[:place]]))
-    return [*token_map.draft.opening, *token_map.draft.encode(spelled)]
+    return [*token_map.draft.opening, *token_map.draft.encode_lines(spelled)]
 
 
 def _agrees(token_map: TokenMap, token: int, after: Sequence[int]) -> bool | None:
@@ -239,7 +240,7 @@ def measure(
     size = len(token_map.target)
     noisy, silent = guessing(model, token_map), guessing(model, token_map)
     counts: Counter[str] = Counter()
-    for group in _groups(texts):
+    for group in groups(texts):
         wanted = [token for text in group for token in text.output]
         agreed = [*chain.from_iterable(agreement(model, token_map, group))]
         found = [*chain.from_iterable(guesses(noisy, group, size))]
@@ -263,7 +264,8 @@ def measure(
     return {f"T = {temperature:g}: {what}": value for what, value in figures.items()}
 
 
-def _groups(texts: Sequence[Written]) -> Iterator[Sequence[Written]]:
+def groups(texts: Sequence[Written]) -> Iterator[Sequence[Written]]:
+    """Yields the texts that are read together; those without an output are left out."""
     kept = [text for text in texts if text.output]
     for start in range(0, len(kept), _TOGETHER):
         yield kept[start : start + _TOGETHER]
@@ -283,11 +285,11 @@ def main() -> None:
     paths: dict[str, Path] = {name: REAL_MODELS[name].file.fetch() for name in (TARGET, DRAFT)}
     tokenizer = Tokenizer.load(str(paths[TARGET]))
     prompts = [(each.task, tokenizer.encode(f"{each.text}\n\nAnswer:\n")) for each in real_prompts(options.prompts)]
-    target = PackedModel.load(str(paths[TARGET]), slots=_SLOTS)
+    target = PackedModel.load(str(paths[TARGET]), slots=SLOTS)
     written = {each: write(target, prompts, each, options.max_tokens) for each in options.temperatures}
     del target
     token_map = TokenMap(tokenizer.vocabulary(), Tokenizer.load(str(paths[DRAFT])).vocabulary())
-    model = PackedModel.load(str(paths[DRAFT]), slots=_SLOTS, row_exact=False)
+    model = PackedModel.load(str(paths[DRAFT]), slots=SLOTS, row_exact=False)
     figures: dict[str, object] = {
         "models": f"{DRAFT} drafts for {TARGET}: {paths[DRAFT].name}, {paths[TARGET].name}",
         "requests": f"{options.prompts} prompts of each task, at most {options.max_tokens} tokens",

@@ -19,6 +19,8 @@ _OF_TEXT = (0x09, 0x0A, *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF
 """Bytes of ordinary text in UTF-8. Vocabularies made of real texts lack some of the others: control characters, the
 first bytes of characters that Unicode has not assigned, and bytes that valid UTF-8 never has."""
 _STAND_IN = b"?"
+WORD = b"a"
+"""A word that may follow a line break."""
 _SPECIAL = 0x100
 """The number of the first symbol that stands for a special token."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -104,6 +106,18 @@ class Vocabulary:
         """
         parts = _parts(text)
         return [token for part in parts for token in self._checked(part, self._encoded(part))]
+
+    def encode_lines(self, text: bytes) -> list[int]:
+        """Tokens that spell `text`, which will go on: a line break at its end is read as before a word.
+
+        Many tokenizers set the last white space before a word apart: two line breaks are one token at the end of a
+        text, and two before a word.
+        """
+        if text.endswith(b"\n"):
+            *tokens, word = self.encode(text + WORD)
+            if self.spellings[word] == WORD:
+                return tokens
+        return self.encode(text)
 
     def encode_each(self, texts: Sequence[bytes]) -> list[list[int]]:
         """Encodes many short texts, such as single tokens, in a fifth of the time: words by the model of the tokenizer

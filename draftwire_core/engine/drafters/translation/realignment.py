@@ -57,7 +57,7 @@ def _append(tokens: list[int], text: bytes, token_map: TokenMap) -> int:
         return len(tokens)
     start = tail_start(tokens, token_map)
     before = tokens[start:]
-    tail = token_map.draft.encode(token_map.draft.spell(before) + text)
+    tail = token_map.draft.encode_lines(token_map.draft.spell(before) + text)
     tokens[start:] = tail
     same = 0
     while same < min(len(before), len(tail)) and before[same] == tail[same]:

@@ -20,7 +20,7 @@ from draftwire_core.engine.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Part of the files' names, to be raised whenever the content for the same tokenizers changes."""
 MOST_FILES = 32
 """Files that are kept, the last used ones; one takes about 5 MB for large vocabularies."""

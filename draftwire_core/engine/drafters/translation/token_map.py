@@ -9,7 +9,7 @@ import numpy as np
 
 from draftwire_core.engine.drafters.translation.token_lists import TokenLists
 from draftwire_core.engine.drafters.translation.turn_translation import TurnTranslation
-from draftwire_core.engine.text.vocabulary import Vocabulary, special_symbol
+from draftwire_core.engine.text.vocabulary import WORD, Vocabulary, special_symbol
 
 MOST_PIECES = 8
 """Most draft tokens that draft a single target token."""
@@ -87,7 +87,7 @@ class TokenMap:
 
 def _spelled(tokens: Vocabulary, other: Vocabulary) -> TokenLists:
     """Returns each token's spelling in the other vocabulary: the token of the same bytes, or else its text encoded. One
-    with bytes that the other vocabulary cannot spell has none."""
+    with bytes that the other vocabulary cannot spell has none. One that ends a line is spelled as before a word."""
     size = len(tokens)
     same = np.fromiter((other.by_spelling.get(spelling, -1) for spelling in tokens.spellings), np.int32, size)
     lacking = [index for index in np.flatnonzero(same < 0).tolist() if tokens.spellings[index]]
@@ -104,4 +104,19 @@ def _spelled(tokens: Vocabulary, other: Vocabulary) -> TokenLists:
         encoded.append(found.tokens)
     result = np.repeat(same, counts)
     result[np.repeat(same < 0, counts)] = np.concatenate(encoded)
-    return TokenLists(result, counts)
+    return TokenLists(result, counts).replaced(_line_ends(tokens, other))
+
+
+def _line_ends(tokens: Vocabulary, other: Vocabulary) -> dict[int, Sequence[int]]:
+    """Returns the tokens that end a line and that the other vocabulary's tokenizer reads in another way before a word
+    than alone, with their spelling there; see `Vocabulary.encode_lines`."""
+    ends = [index for index, spelling in enumerate(tokens.spellings) if len(spelling) > 1 and spelling.endswith(b"\n")]
+    found: dict[int, Sequence[int]] = {}
+    for start in range(0, len(ends), _BATCH):
+        batch = ends[start : start + _BATCH]
+        encoded = other.encode_each([tokens.spellings[index] + WORD for index in batch])
+        for index, (*spelled, word) in zip(batch, encoded, strict=True):
+            spelling = tokens.spellings[index]
+            if len(spelled) > 1 and other.spellings[word] == WORD and other.spell(spelled) == spelling:
+                found[index] = spelled
+    return found

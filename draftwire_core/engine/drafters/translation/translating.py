@@ -285,7 +285,8 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         begun = pieces[: len(each.spelling) + 1]
         if len(begun) == len(each.spelling) or begun[:-1] != tuple(each.spelling):
             return None
-        return begun if self._projection.is_open(begun) else None
+        # Noise may choose a longer token that is unlikely by the learned shares; then it is worth the question.
+        return begun if len(pieces) > len(begun) or self._projection.is_open(begun) else None
 
     def _after(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> Tensor:
         """Returns the draft model's probabilities after a node, given that the node's token has ended."""

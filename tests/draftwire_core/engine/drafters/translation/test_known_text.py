@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
@@ -11,7 +12,7 @@ from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import packed
-from tests.harness.engine.known_text import KnownTextDrafting
+from tests.harness.engine.known_text import KnownText, KnownTextDrafting
 from tests.harness.engine.special_models import quick_model
 from tests.harness.engine.translation import KINDS, token_map, vocabulary
 from tests.harness.models.byte_tokenizers import TEXT
@@ -55,3 +56,27 @@ def test_no_token_changes(draft: str, temperature: float) -> None:
             engine.add_drafter("translating", TranslatingDrafter(model, token_map("target", draft)))
         outputs.append(generate_all(engine, specs))
     assert outputs[0] == outputs[1]
+
+
+def test_noise_chooses_no_longer_token_that_the_model_does_not_expect() -> None:
+    """Where a draft token has mostly been a whole token, the learned shares of longer ones are small, not zero."""
+    translation = token_map("target", "draft")
+    longer = [pieces for pieces in translation.pieces if len(pieces) > 1]
+    token = next(
+        token
+        for token, pieces in enumerate(translation.pieces)
+        if len(pieces) == 1
+        and translation.draft.encode(translation.target.spellings[token] * 25) == [pieces[0]] * 25
+        and any(each[0] == pieces[0] for each in longer)
+        and not any(each[:2] == (pieces[0], pieces[0]) for each in longer)
+    )
+    wrong = 0
+    for seed in range(100):
+        drafter = TranslatingDrafter(KnownText(translation, [token] * 25), translation)  # type: ignore[arg-type]
+        sampling = SamplingParams(temperature=1.0, seed=seed)
+        drafter.open(0, DraftSpec([token] * 18, sampling, 4, 24, len(translation.target)))
+        proposal = None
+        while proposal is None:
+            proposal = drafter.grow().proposals.get(0)
+        wrong += proposal.token_ids[0] != token
+    assert not wrong

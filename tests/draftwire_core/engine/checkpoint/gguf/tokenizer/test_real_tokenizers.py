@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import sentencepiece_model_pb2_new as sentencepiece_model
 
-from benchmarks.real.files import REAL_MODELS
+from benchmarks.harness.real_files import REAL_MODELS
 from draftwire_core.engine.checkpoint.gguf.gguf_parts import open_parts
 from draftwire_core.engine.checkpoint.gguf.tokenizer.gguf_tokenizer import read_tokenizer
 from tests.harness.client_packages import python_wheel
