@@ -5,7 +5,8 @@
 Gemma 3 270M writes texts, and SmolLM2-135M-Instruct reads them in tokens of its own. The models agree at a place if
 SmolLM2's most likely text from there on begins with Gemma's next token, as Gemma's tokenizer reads it. This asks for no
 guess in the target's tokens, and no shared noise, so it is what translation could reach at temperature 0. A drafter is
-asked for its best guesses at each place, after a verdict of the one token before it. The files and prompts are those of
+asked for its best guesses at each place, after a verdict of the one token before it. Then trees and chains are verified
+as a whole, where rows cost nothing. The files and prompts are those of
 `python -m benchmarks.real`; loops are cut. No figure depends on a clock.
 """
 
@@ -39,13 +40,16 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.engine.tree.proposal import ProposalReader
+from draftwire_core.engine.tree.proposal import Proposal, ProposalReader
 from draftwire_core.engine.tree.token_tree import TokenTree
 
 TARGET, DRAFT = "Gemma 3", "SmolLM2"
 WIDTH = 3
 """Guesses at a place."""
+NODES = 8
+"""Most nodes of a tree."""
 AGREE, FIRST, AMONG = "the models agree", "first guess right", f"one of {WIDTH} guesses right"
+TREES, CHAINS = f"tokens per tree of {NODES} nodes", f"tokens per chain of {NODES} nodes"
 SILENT = "first guess right without the shared noise"
 SLOTS = 12288
 """KV slots of a model."""
@@ -55,7 +59,6 @@ _CHUNK = 64
 """Most tokens of a text that go through the model in one pass."""
 _LONGEST = 8
 """Most draft tokens of a continuation."""
-_CREDIT = 12
 
 
 @dataclass(frozen=True)
@@ -176,35 +179,77 @@ def _agrees(token_map: TokenMap, token: int, after: Sequence[int]) -> bool | Non
     return token_map.target.encode(text)[0] == token
 
 
+class Followed:
+    """A text that is verified token by token, and the verifier's copy of the drafter's tree."""
+
+    def __init__(self, text: Written, size: int):
+        """size: the target's vocabulary."""
+        self._text = text
+        self._known = list(text.prompt)
+        self._reader = ProposalReader("draft", NODES, size)
+        self.tree = TokenTree(len(self._known), self._known[-1])
+
+    def spec(self, size: int, sampling: SamplingParams | None) -> DraftSpec:
+        """The sequence for a drafter. sampling: instead of what the text was drawn with."""
+        longest = len(self._text.prompt) + len(self._text.output) + 2
+        return DraftSpec(list(self._known), sampling or self._text.sampling, NODES, longest, size)
+
+    @property
+    def rest(self) -> Sequence[int]:
+        """The tokens of the output that are not committed."""
+        return self._text.output[len(self._known) - len(self._text.prompt) :]
+
+    def take(self, proposal: Proposal) -> None:
+        """Adds the drafter's nodes to the tree."""
+        self._reader.merge(proposal, self.tree, self._known)
+
+    def commit(self, count: int) -> tuple[int, Sequence[int]]:
+        """Commits so many tokens; returns the committed length and these tokens."""
+        verdict = list(self.rest[:count])
+        self.tree.commit(verdict)
+        self._known += verdict
+        return len(self._known), verdict
+
+
+def follow(
+    drafter: TranslatingDrafter, texts: Sequence[Written], size: int, sampling: SamplingParams | None = None
+) -> Iterator[tuple[int, Followed]]:
+    """Yields each text when the drafter has drafted for it, with its index, again and again until all of it is
+    committed. Who takes it commits some of its tokens and reports these to the drafter."""
+    followed = dict(enumerate(Followed(text, size) for text in texts))
+    for index, each in followed.items():
+        drafter.open(index, each.spec(size, sampling))
+    while followed:
+        while drafter.busy:
+            for key, proposal in drafter.grow().proposals.items():
+                assert isinstance(key, int)
+                followed[key].take(proposal)
+        for index, each in list(followed.items()):
+            yield index, each
+            if not each.rest:
+                drafter.close(index)
+                del followed[index]
+
+
 def guesses(
     drafter: TranslatingDrafter, texts: Sequence[Written], size: int, sampling: SamplingParams | None = None
 ) -> list[list[list[int]]]:
     """Returns the guesses for each token of each output, best first. size: the target's vocabulary. sampling: instead
     of what each text was drawn with."""
     found: list[list[list[int]]] = [[] for _ in texts]
-    trees = [TokenTree(len(text.prompt), text.prompt[-1]) for text in texts]
-    readers = [ProposalReader("draft", _CREDIT, size) for _ in texts]
-    known = [list(text.prompt) for text in texts]
-    for index, text in enumerate(texts):
-        spec = DraftSpec(
-            known[index], sampling or text.sampling, _CREDIT, len(text.prompt) + len(text.output) + 2, size
-        )
-        drafter.open(index, spec)
-    for place in range(max(len(text.output) for text in texts)):
-        while drafter.busy:
-            for key, proposal in drafter.grow().proposals.items():
-                assert isinstance(key, int)
-                readers[key].merge(proposal, trees[key], known[key])
-        for index, text in enumerate(texts):
-            if place < len(text.output):
-                found[index].append(list(trees[index].root.children))
-                verdict = [text.output[place]]
-                trees[index].commit(verdict)
-                known[index] += verdict
-                drafter.commit(index, len(known[index]), verdict)
-                if place + 1 == len(text.output):
-                    drafter.close(index)
+    for index, text in follow(drafter, texts, size, sampling):
+        found[index].append(list(text.tree.root.children))
+        drafter.commit(index, *text.commit(1))
     return found
+
+
+def verifications(drafter: TranslatingDrafter, texts: Sequence[Written], size: int) -> int:
+    """Returns in how many verifications of whole trees the outputs are committed."""
+    steps = 0
+    for index, text in follow(drafter, texts, size):
+        drafter.commit(index, *text.commit(len(text.tree.walk(text.rest)) + 1))
+        steps += 1
+    return steps
 
 
 def write(
@@ -239,6 +284,10 @@ def measure(
     """Returns the figures of one temperature. losses: whether to print what translation loses."""
     size = len(token_map.target)
     noisy, silent = guessing(model, token_map), guessing(model, token_map)
+    trees = {
+        TREES: TranslatingDrafter(model, token_map),
+        CHAINS: TranslatingDrafter(model, token_map, TreeGrowth(width=1)),
+    }
     counts: Counter[str] = Counter()
     for group in groups(texts):
         wanted = [token for text in group for token in text.output]
@@ -250,6 +299,8 @@ def measure(
             if losses and agrees and not right:
                 lost = token_map.text(token), [token_map.text(guess) for guess in each]
                 print(f"T = {temperature:g}: {lost[0]!r} is not the first of {lost[1]}", file=sys.stderr)
+        for kind, drafter in trees.items():
+            counts[kind] += verifications(drafter, group, size)
         if temperature:
             for each, token in zip(
                 chain.from_iterable(guesses(silent, group, size, SamplingParams(temperature=0.0))), wanted, strict=True
@@ -258,6 +309,7 @@ def measure(
     tokens = max(1, counts["tokens"])
     figures: dict[str, object] = {"tokens": counts["tokens"]}
     figures |= {what: round(counts[what] / tokens, 3) for what in (AGREE, FIRST, AMONG)}
+    figures |= {kind: round(tokens / max(1, counts[kind]), 2) for kind in trees}
     if temperature:
         figures[SILENT] = round(counts[SILENT] / tokens, 3)
     figures["first guess / agreement"] = round(counts[FIRST] / max(1, counts[AGREE]), 3)

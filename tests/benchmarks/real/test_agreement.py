@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.real.agreement import Written, agreement, groups, guesses, guessing
+from benchmarks.real.agreement import Written, agreement, groups, guesses, guessing, verifications
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.known_text import KnownText
 from tests.harness.engine.translation import token_map
@@ -23,6 +24,8 @@ def test_who_knows_a_text_agrees_with_it_and_guesses_it(draft: str) -> None:
     assert agreed[1] == [True] * 6 + [False]
     found = guesses(guessing(model, translation), [known], len(translation.target))  # type: ignore[arg-type]
     assert sum(each[:1] == [token] for each, token in zip(found[0], known.output, strict=True)) > 18
+    steps = verifications(TranslatingDrafter(model, translation), [known], len(translation.target))  # type: ignore[arg-type]
+    assert 3 <= steps < 11
     assert model.pool.used == 0
 
 
