@@ -61,6 +61,11 @@ class TokenProjection:
         self._compound = torch.from_numpy(compound[by_head]).to(device)
         """The draft tokens that stand for several target tokens, ordered by the first of these."""
         self._compound_starts = np.searchsorted(heads[by_head], np.arange(self._target_size + 1))
+        same = pieces.counts[heads] == 1
+        self._beyond = torch.from_numpy(compound[same]).to(device)
+        """The draft tokens that begin with a shorter one, at which the target's tokenizer splits them."""
+        self._begun = torch.from_numpy(pieces.nth(0, heads[same])).to(device)
+        """These shorter ones."""
         self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, device=device)
         sizes = torch.bincount(self._begins, minlength=self._draft_size)
         self._seen = _PRIOR_LONGER / sizes[self._begins]
@@ -104,8 +109,9 @@ class TokenProjection:
         longer = self._longer(first, last, len(spelling))
         if longer == last:
             return None
-        nexts = self._nexts(longer, last, len(spelling))[0]
-        then = after[-1][nexts]
+        nexts, group, ends = self._nexts(longer, last, len(spelling))
+        ending = torch.zeros(len(nexts), dtype=torch.bool, device=self._device).index_fill_(0, group[ends], True)
+        then = after[-1][nexts] + torch.where(ending, self._longer_pieces(after[-1], nexts), 0)
         best = int(then.argmax())
         if float(then[best]) < 1 - float(then.sum()):
             return None
@@ -151,13 +157,16 @@ class TokenProjection:
             longer = self._longer(first, last, length)
             if longer > first:
                 whole = int(self._tokens[first])
-            nexts, group = self._nexts(longer, last, length)
+            nexts, group, ends = self._nexts(longer, last, length)
             seen = self._seen[longer:last]
             chances = then[nexts]
             alike = torch.zeros_like(chances).index_add_(0, group, seen)
+            ending = torch.zeros_like(chances).index_add_(0, group[ends], seen[ends])
+            beyond = torch.where(ending > 0, self._longer_pieces(then, nexts), 0)
             shared = chance * chances[group] * seen / alike[group]
+            shared[ends] += chance * (beyond / ending)[group[ends]] * seen[ends]
             if whole is not None:
-                result[whole] += chance * (1 - chances.sum()).clamp(min=0)
+                result[whole] += chance * (1 - chances.sum() - beyond.sum()).clamp(min=0)
             if length == len(after):
                 result[self._tokens[longer:last]] += shared
                 break
@@ -194,6 +203,14 @@ class TokenProjection:
             return None
         return int(longer[int(index)]), float(best)
 
+    def _longer_pieces(self, probabilities: Tensor, nexts: Tensor) -> Tensor:
+        """Returns for each draft token the probability of longer ones that begin with it, and that the target's
+        tokenizer splits there: a line break is the beginning of one with an indentation. Same shape as nexts.
+
+        nexts: draft tokens, int64; they are no longer ones themselves, since there is a target token of each."""
+        others = probabilities.index_fill(0, nexts, 0)
+        return torch.zeros_like(probabilities).index_add_(0, self._begun, others[self._beyond])[nexts]
+
     def _range(self, spelling: Sequence[int]) -> tuple[int, int]:
         """Returns the places of the tokens whose spelling is or begins with `spelling`: the first, and after the last.
 
@@ -205,12 +222,14 @@ class TokenProjection:
             first, last = (first + int(np.searchsorted(column, piece, side)) for side in ("left", "right"))
         return first, last
 
-    def _nexts(self, first: int, last: int, length: int) -> tuple[Tensor, Tensor]:
+    def _nexts(self, first: int, last: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the draft tokens that follow the first `length` ones in the tokens of a range, which all begin with
-        the same ones and have more; and for each token of the range the index among these, int64."""
+        the same ones and have more; for each token of the range the index among these, int64, and whether it ends
+        there."""
         column = torch.from_numpy(self._table[first:last, length].astype(np.int64)).to(self._device)
         nexts, group = torch.unique_consecutive(column, return_inverse=True)  # in this order the table is kept
-        return nexts, group
+        ends = torch.from_numpy(self._table[first:last, length + 1] < 0).to(self._device)
+        return nexts, group, ends
 
     def _longer(self, first: int, last: int, length: int) -> int:
         """Returns the place of the first token of a range whose spelling is longer than `length`."""

@@ -300,7 +300,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
     def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
         """Adds a node's children, and the nodes after them that belong to the same draft token."""
         draft, parent = each.draft, each.node
-        compounds = {token: self._projection.compound(each.probabilities, token) for token in tokens if token >= 0}
+        compounds = {token: self._compound(each, token) for token in tokens if token >= 0}
         known = [
             (token, log_prob)
             for token, log_prob in zip(tokens, log_probs, strict=True)
@@ -314,28 +314,29 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             if compound is None:
                 draft.spell(child, parent, self._map.pieces[child.token])
             else:
-                self._spell_out(draft, parent, child, *compound)
+                _spell_out(self._map, draft, parent, child, *compound)
 
-    def _spell_out(self, draft: TranslatedDraft, parent: Node, child: Node, piece: int, probability: float) -> None:
-        """Adds the target tokens that a draft token consists of; the first is `child`."""
-        bounds = draft.bounds
-        covers = self._map.covers[piece]
-        text = self._map.text(child.token)
-        draft.spell(child, parent, self._map.spelled(child.token))
-        nodes = [child]
-        log_prob = min(0.0, math.log(max(probability, 1e-9)) - child.log_prob)
-        for token in covers[1:]:
-            if bounds.tree.size >= bounds.max_nodes or nodes[-1].position > bounds.max_position:
-                break
-            nodes[-1].slot = PASSED
-            node, _ = bounds.tree.add(nodes[-1], token, log_prob, SOURCE)
-            text += self._map.text(token)
-            whole = len(nodes) == len(covers) - 1
-            draft.spell(node, parent, (piece,) if whole else self._map.draft.encode(text))
-            nodes.append(node)
-            log_prob = 0.0
-        if len(nodes) < len(covers):
-            nodes[-1].slot = PASSED  # nothing can follow it, or the rest does not fit
+    def _compound(self, each: _Expanded, token: int) -> tuple[tuple[int, ...], float] | None:
+        """Returns the likeliest draft tokens that begin with a target token and extend beyond it, with their
+        probability; None if there are none, or if they are less likely than the token's own."""
+        found = self._projection.compound(each.probabilities, token)
+        if found is not None:
+            return (found[0],), found[1]
+        *before, last = self._map.pieces[token] or (-1,)
+        if not before or len(each.known) < len(before) or tuple(each.spelling[: len(before)]) != tuple(before):
+            return None
+        covers = self._map.covers[last]
+        found = self._projection.compound(each.known[len(before) - 1], covers[0]) if len(covers) == 1 else None
+        if found is None:
+            return None
+        piece, chance = found
+        rest = self._map.draft.spellings[piece].removeprefix(self._map.draft.spellings[last])
+        tokens = self._map.target.encode(self._map.target.spellings[token] + rest)
+        if tokens != [token, *self._map.covers[piece][1:]]:
+            return None
+        for place, then in zip(before, (each.probabilities, *each.known), strict=False):
+            chance *= float(then[place])
+        return (*before, piece), chance
 
     def _redraw(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> bool:
         """Adds other nodes in place of a node and those before it that belong to the same draft tokens, if together
@@ -374,6 +375,36 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             if not whole:
                 parent.slot = PASSED
         return True
+
+
+def _spell_out(
+    token_map: TokenMap,
+    draft: TranslatedDraft,
+    parent: Node,
+    child: Node,
+    pieces: tuple[int, ...],
+    probability: float,
+) -> None:
+    """Adds the target tokens that draft tokens consist of; the first is `child`, and the last draft token extends
+    beyond it."""
+    bounds = draft.bounds
+    covers = (child.token, *token_map.covers[pieces[-1]][1:])
+    text = token_map.text(child.token)
+    draft.spell(child, parent, token_map.spelled(child.token))
+    nodes = [child]
+    log_prob = min(0.0, math.log(max(probability, 1e-9)) - child.log_prob)
+    for token in covers[1:]:
+        if bounds.tree.size >= bounds.max_nodes or nodes[-1].position > bounds.max_position:
+            break
+        nodes[-1].slot = PASSED
+        node, _ = bounds.tree.add(nodes[-1], token, log_prob, SOURCE)
+        text += token_map.text(token)
+        whole = len(nodes) == len(covers) - 1
+        draft.spell(node, parent, pieces if whole else token_map.draft.encode(text))
+        nodes.append(node)
+        log_prob = 0.0
+    if len(nodes) < len(covers):
+        nodes[-1].slot = PASSED  # nothing can follow it, or the rest does not fit
 
 
 def _is_open(question: _Question) -> bool:

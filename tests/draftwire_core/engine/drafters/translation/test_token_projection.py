@@ -4,8 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.drafters.translation.token_projection import TokenProjection
+from draftwire_core.engine.text.vocabulary import Vocabulary
+from tests.harness.engine.known_text import KnownTextDrafting
 from tests.harness.engine.translation import token_map
 
 TRANSLATION = token_map("target", "draft")
@@ -81,6 +85,31 @@ def test_what_follows_a_beginning_settles_it(projection: TokenProjection) -> Non
         ended = refined(projection, one_hot(first), (first,), [one_hot(0)])
         assert int(ended.argmax()) == TRANSLATION.covers[first][0]
         torch.testing.assert_close(ended.sum(), torch.tensor(1.0))
+
+
+def merging(*pair: str) -> Vocabulary:
+    """A vocabulary of single bytes and one token of two."""
+    names = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({name: index for index, name in enumerate([*names, "".join(pair)])}, [pair]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return Vocabulary(made, {})
+
+
+def test_a_longer_draft_token_that_begins_with_the_last_one_settles_it_as_well() -> None:
+    """A line break is the beginning of one with an indentation, at which the target's tokenizer splits."""
+    line, indented = "\u010a", "\u010a\u0120"
+    translation = TokenMap(merging("x", line), merging(line, indented[1]))
+    ends, indentation = translation.target.by_spelling[b"x\n"], translation.draft.by_spelling[b"\n "]
+    pieces = translation.pieces[ends]
+    assert len(pieces) == 2 and len(translation.covers[indentation]) == 2
+    after = torch.nn.functional.one_hot(torch.tensor([pieces[0], indentation]), len(translation.draft)).float()
+    projection = TokenProjection(translation, torch.device("cpu"))
+    assert projection.unsettled(after[0], pieces[:1], [after[1]]) in (pieces, None)
+    refined = projection.refine(after[0], pieces[:1], [after[1]])
+    assert float(refined[ends]) == pytest.approx(1) == float(refined.sum())
+    known = KnownTextDrafting(translation, translation.target.encode(b"ax\n bx\n cx\n dx\n ex\n f"), prompt=1)
+    assert not known.wrong
 
 
 def test_a_token_that_has_ended_is_not_continued(projection: TokenProjection) -> None:
