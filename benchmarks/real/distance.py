@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.environment import Environment, PeerUnavailable
 from benchmarks.peers.expanded_model import expanded_model
-from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.real.prompts import real_prompts
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.model.packed_batch import BatchBuilder

@@ -14,9 +14,9 @@ import argparse
 
 import torch
 
+from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.real.agreement import DRAFT, SLOTS, Written, groups, guesses, guessing, write
-from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.real.prompts import RealPrompt, real_prompts
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.model.packed_model import PackedModel
