@@ -52,7 +52,7 @@ class Superblock:
     bytes."""
 
     def halves(self, blocks: torch.Tensor) -> torch.Tensor:
-        """The scales of superblocks, uint8 [superblocks, size]: float16 [superblocks]."""
+        """Returns the scales of superblocks, uint8 [superblocks, size]: float16 [superblocks]."""
         if not self.scattered:
             return _as_numbers(blocks[:, :2], torch.float16)[:, 0]
         high = blocks[:, -7::2]
