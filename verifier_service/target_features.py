@@ -14,8 +14,8 @@ from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
 from draftwire_core.runtime.errors import at_capacity, shutting_down
-from draftwire_core.runtime.process.engine_thread import ThreadEnded
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.threads.engine_thread import ThreadEnded
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)

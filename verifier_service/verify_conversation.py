@@ -16,9 +16,9 @@ from draftwire_core.pool.drafter.draft_messages import proposal_error, tell_samp
 from draftwire_core.pool.drafter.source import CALLER
 from draftwire_core.pool.standing.flood_limit import FloodLimit
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from draftwire_core.runtime.process.command_thread import TooManyCommands
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.message_stream import MessageStream
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
 from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.running.request_call import Metadata, RequestCall, request_call
 from verifier_service.running.running_request import RunningRequest

@@ -27,8 +27,8 @@ from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.tree.proposal import Proposal
 from draftwire_core.runtime.duration import step_times
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition
-from draftwire_core.runtime.process.command_thread import TooManyCommands
-from draftwire_core.runtime.process.engine_thread import EngineThread
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
+from draftwire_core.runtime.threads.engine_thread import EngineThread
 
 ResultT = TypeVar("ResultT")
 

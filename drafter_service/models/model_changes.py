@@ -19,8 +19,6 @@ from draftwire_core.engine.checkpoint.load_errors import abandoned_by
 from draftwire_core.engine.device.gpu import return_unused
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
-from draftwire_core.runtime.process.command_thread import TooManyCommands
-from draftwire_core.runtime.process.engine_thread import ThreadEnded
 from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.memory import free_locals, trim_heap
@@ -28,6 +26,8 @@ from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.process.threads import call_in_thread
 from draftwire_core.runtime.rpc.interceptors import service_error
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
+from draftwire_core.runtime.threads.engine_thread import ThreadEnded
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from draftwire_core.engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
 from draftwire_core.engine.tree.proposal import Proposal
-from draftwire_core.runtime.process.command_thread import CommandThread
+from draftwire_core.runtime.threads.command_thread import CommandThread
 
 log = logging.getLogger("draftwire.edge")
 

@@ -23,7 +23,6 @@ from draftwire_core.pool.drafter.source import new_source
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStanding, replaced_too_soon
 from draftwire_core.runtime.errors import ServiceError
-from draftwire_core.runtime.process.command_thread import TooManyCommands
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.runtime.rpc.handshake import (
@@ -36,6 +35,7 @@ from draftwire_core.runtime.rpc.handshake import (
 )
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from draftwire_core.runtime.rpc.stream_writer import OutboxFull
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
 
 log = get_logger(__name__)
 

@@ -1,1 +1,1 @@
-"""The process of a service or of the gateway: settings, flags, logs, signals, tasks, threads. Imports no gRPC."""
+"""The process of a service or of the gateway: settings, flags, logs, signals, tasks. Imports no gRPC."""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from draftwire_core.runtime.process.engine_thread import EngineThread
 from draftwire_core.runtime.rpc.channel import Backoff
+from draftwire_core.runtime.threads.engine_thread import EngineThread
 
 _MOST_ROUNDS = 10_000
 """Rounds of callbacks after which a loop that still has some is assumed to run forever."""

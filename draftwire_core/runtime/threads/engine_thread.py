@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from draftwire_core.runtime.process.command_thread import CommandThread
+from draftwire_core.runtime.threads.command_thread import CommandThread
 
 ResultT = TypeVar("ResultT")
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from draftwire_core.runtime.process.command_thread import TooManyCommands
-from draftwire_core.runtime.process.engine_thread import EngineThread, ThreadEnded
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
+from draftwire_core.runtime.threads.engine_thread import EngineThread, ThreadEnded
 from tests.harness.waiting import PATIENCE
 
 

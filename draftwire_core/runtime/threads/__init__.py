@@ -1,0 +1,1 @@
+"""Threads that run models, apart from event loops."""
