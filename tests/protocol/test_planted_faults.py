@@ -91,8 +91,9 @@ def drafts_are_trusted(patch: Patch) -> None:
     walk = VerificationJob.walk
 
     def trust(self: VerificationJob, rows: AskedRows) -> tuple[list[Node], list[int]]:
-        drawn = [self.nodes[0].token, *rows.drawn[1:]] if self.nodes else rows.drawn
-        return walk(self, rows._replace(drawn=drawn))
+        if self.nodes:
+            rows.drawn[0] = self.nodes[0].token
+        return walk(self, rows)
 
     patch.setattr(VerificationJob, "walk", trust)
 

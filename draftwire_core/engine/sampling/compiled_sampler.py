@@ -28,7 +28,7 @@ from draftwire_core.engine.sampling.sampling_params import SamplingParams
 def fits(logits: Tensor) -> bool:
     """Whether the compiled code supports these logits [R, V]."""
     return (
-        logits.is_cpu
+        logits.device.type == "cpu"
         and logits.dtype in BF16
         and logits.shape[1] > 0
         and (logits.stride(1) == 1 or logits.shape[1] == 1)

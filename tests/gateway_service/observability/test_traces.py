@@ -204,7 +204,7 @@ def test_probes_and_pages_are_no_traces(traced: Traced) -> None:
     assert "trace_id" not in line
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(services: Services) -> None:
+def test_without_an_endpoint_opentelemetrys_sdk_is_not_imported(services: Services) -> None:
     telling = "tests.harness.imports_told"
     drafter = services.drafter(program=telling, variables={"TOLD_SERVICE": "drafter_service"})
     verifier = services.verifier(

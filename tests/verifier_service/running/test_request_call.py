@@ -163,5 +163,5 @@ async def test_where_nothing_is_traced(verifier: InProcessVerifier, recorded: Re
     await generate(verifier, order(max_tokens=4))
     (opening,) = drafter.opened
     assert opening.request_id == "mine"
-    assert not opening.HasField("trace_context")
+    assert opening.trace_context.traceparent == TRACEPARENT  # the caller's, passed on
     assert recorded.ended == []

@@ -146,15 +146,16 @@ class TestTheTokensAreThoseOfPlainDecoding:
 
 def test_what_the_target_must_be(kind: str, knowing: Path) -> None:
     options, make = METHODS[kind].options, METHODS[kind].make
+    engine = engine_of(packed(tiny_model("Llama"), 100))
     with pytest.raises(FieldError, match="must be given"):
         options()
     with pytest.raises(FieldError, match="window: must be at least 0, got -1"):
         options(model=str(knowing), window=-1)
     with pytest.raises(ModelLoadError, match="no such directory"):
-        make(options(model="/nowhere"), packed(tiny_model("Llama"), 100), True)
+        make(options(model="/nowhere"), engine.model, True, engine)
     with pretended_gpu():
         moved = tiny_model("Llama")
         to_gpu(moved)
         there = PackedModel(moved, 100, kernels=False)
     with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
-        make(options(model=str(knowing)), there, True)
+        make(options(model=str(knowing)), there, True, engine)

@@ -106,8 +106,8 @@ def test_a_longer_draft_token_that_begins_with_the_last_one_settles_it_as_well()
     after = torch.nn.functional.one_hot(torch.tensor([pieces[0], indentation]), len(translation.draft)).float()
     projection = TokenProjection(translation, torch.device("cpu"))
     assert projection.unsettled(after[0], pieces[:1], [after[1]]) in (pieces, None)
-    refined = projection.refine(after[0], pieces[:1], [after[1]])
-    assert float(refined[ends]) == pytest.approx(1) == float(refined.sum())
+    found = refined(projection, after[0], pieces[:1], [after[1]])
+    assert float(found[ends]) == pytest.approx(1) == float(found.sum())
     known = KnownTextDrafting(translation, translation.target.encode(b"ax\n bx\n cx\n dx\n ex\n f"), prompt=1)
     assert not known.wrong
 
