@@ -222,6 +222,11 @@ class TestACallerThatDrafts:
     def test_a_caller_that_drafts_itself(self, chain: Chain) -> None:
         options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
         with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
-            # The verifier waits for drafts: without a wait it may be done before the first one of the caller.
-            result = client.generate(PROMPT, max_tokens=64, ignore_eos=True, speculation=Speculation(planning="always"))
-            assert "caller" in {share.name for share in result.speculation.drafters}
+            # The announced drafter may be quicker than the caller's own for a whole request.
+            always = Speculation(planning="always")
+
+            def drafts() -> bool:
+                result = client.generate(PROMPT, max_tokens=64, ignore_eos=True, speculation=always)
+                return "caller" in {share.name for share in result.speculation.drafters}
+
+            sometimes(drafts, "the caller drafts in time")
