@@ -30,7 +30,7 @@ _STOP_SECONDS = 5.0
 
 
 class ChosenDrafters:
-    """Attaches them while the verifier serves, which therefore does not wait for a download, and watches them."""
+    """The chosen drafters of one verifier: attached while it serves, so that it waits for no download, and watched."""
 
     def __init__(self, model: str, verifier: Verifier, engine: VerificationEngine, named: Sequence[str]) -> None:
         """model: the target, as in the settings. named: the drafters that the settings name besides."""

@@ -74,7 +74,7 @@ def main() -> int:
     options = _parse()
     pair = PAIRS[options.pair]
     document = (ROOT / PAGE).read_text(encoding="utf-8")
-    with_section(document, pair.section, "")  # a check takes minutes, so that a missing section is told before
+    with_section(document, pair.section, "")  # a check takes minutes, so a missing section is reported first
     status = 0 if options.from_json else _check(pair, options)
     found = json.loads((ROOT / pair.json).read_text(encoding="utf-8"))
     (ROOT / PAGE).write_text(with_section(document, pair.section, section(found)), encoding="utf-8")

@@ -59,7 +59,7 @@ _LONGEST = 512
 
 @dataclass(frozen=True)
 class Answers:
-    """What an engine computes for the same token ids."""
+    """The outputs and logits of one engine, for token ids that all engines get."""
 
     outputs: list[list[int]]
     """The greedy tokens after each prompt."""

@@ -41,7 +41,7 @@ class PromptLogProbs:
                 self._parts.append((job, range(begin + 1, end + 1)))
 
     def __bool__(self) -> bool:
-        """Whether any rows do."""
+        """Whether log-probabilities of any prompt tokens are asked for."""
         return bool(self._parts)
 
     def settle(self, logits: Tensor) -> dict[int, LogProbs]:

@@ -204,10 +204,10 @@ class TokenProjection:
         return int(longer[int(index)]), float(best)
 
     def _longer_pieces(self, probabilities: Tensor, nexts: Tensor) -> Tensor:
-        """Returns for each draft token the probability of longer ones that begin with it, and that the target's
-        tokenizer splits there: a line break is the beginning of one with an indentation. Same shape as nexts.
+        """Returns, for each of `nexts`, the probability of all longer draft tokens that begin with it and that the
+        target's tokenizer splits after it: a line break begins one with an indentation. Same shape as nexts.
 
-        nexts: draft tokens, int64; they are no longer ones themselves, since there is a target token of each."""
+        nexts: draft tokens, int64. None of them counts as a longer one, since a target token is spelled with it."""
         others = probabilities.index_fill(0, nexts, 0)
         return torch.zeros_like(probabilities).index_add_(0, self._begun, others[self._beyond])[nexts]
 

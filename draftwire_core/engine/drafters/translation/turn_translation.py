@@ -93,5 +93,5 @@ class TurnReader:
 
 
 def _is_distinct(marker: str) -> bool:
-    """Whether a marker is not one that any text may have."""
+    """Whether a marker is unlikely in ordinary text: it has a special token, or is long enough."""
     return any(is_special(symbol) for symbol in marker.removeprefix(START)) or len("".join(marker.split())) >= _TEXT
