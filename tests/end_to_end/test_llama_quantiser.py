@@ -19,7 +19,6 @@ from draftwire_core.engine.kernels.library import LIBRARY
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.shallow_model import keep_first_layers
-from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.small_model import SMOLLM2
 from tests.harness.engine.engines import (
     check_against_plain,
@@ -32,6 +31,7 @@ from tests.harness.engine.engines import (
 )
 from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.llama_library import FILE_TYPES, quantise, read_blocks
+from tests.harness.models.real_files import fetched
 
 pytestmark = [
     pytest.mark.slow,
@@ -59,10 +59,7 @@ def write_source(name: str, path: Path) -> None:
         model = tiny_model("Llama", hidden_size=256, intermediate_size=512, head_dim=64, num_hidden_layers=LAYERS)
         write_gguf(path, model.config, model.state_dict(), "F16")
         return
-    try:
-        file = GgufFile.open(SMOLLM2.fetch())
-    except FetchError as error:
-        pytest.skip(f"{SMOLLM2.name} cannot be fetched: {error}")
+    file = GgufFile.open(fetched(SMOLLM2))
     config = file.config()
     keep_first_layers(config, LAYERS)
     config.vocab_size = TOKENS
