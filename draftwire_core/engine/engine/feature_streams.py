@@ -13,6 +13,7 @@ import numpy as np
 from draftwire_core.engine.engine.sequence import Sequence
 from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.model.features.feature_codec import encode, feature_bytes
+from draftwire_core.engine.model.features.held_states import MOST_ROWS
 from draftwire_core.engine.model.features.taps import Tap
 from draftwire_core.engine.model.packed_batch import PackedBatch
 
@@ -25,6 +26,8 @@ MOST_WIDTH = 16
 MOST_SHARE = 0.5
 """Most time that all maps together may take of a pass, as a multiple of its time without them. Maps of drafters that
 are worth it take a few hundredths; for others it bounds what they cost until their accounts are empty."""
+MOST_RESTING_SHARE = 0.01
+"""Most time of passes that reading may take for a tap whose drafters are paused."""
 MOST_BYTES = 1 << 20
 """Most bytes of one sequence's features handed out in one piece, unless one feature is larger."""
 
@@ -141,7 +144,8 @@ class FeatureStreams:
         """Returns the taps for a pass: those with a drafter that drafts for one of its sequences.
 
         parts: the pass's sequences, each with its rows, in their order. A tap reads the rows of those sequences that
-        its drafters draft for. The states of those whose drafters are all paused are held unmapped.
+        its drafters draft for. The states of those whose drafters are all paused are held unmapped. A tap whose
+        drafters are paused for all of them, and that reads for long, does not read.
         """
         if not self._taps:
             return []
@@ -154,9 +158,13 @@ class FeatureStreams:
                     found = read.setdefault(reader.kind, {})
                     found[index] = found.get(index, False) or reader.takes(sequence)
         mapping = sum(any(found.values()) for found in read.values())
-        for kind, found in read.items():
-            self._read_rows(self._taps[kind], [(parts[index][1], now) for index, now in sorted(found.items())])
-            self._taps[kind].most_share = MOST_SHARE / max(1, mapping)
+        for kind, found in list(read.items()):
+            tap = self._taps[kind]
+            if not any(found.values()) and tap.reading_share > MOST_RESTING_SHARE:
+                del read[kind]
+                continue
+            self._read_rows(tap, [(parts[index][1], now) for index, now in sorted(found.items())])
+            tap.most_share = MOST_SHARE / max(1, mapping)
         return [tap for kind, tap in self._taps.items() if kind in read]
 
     @staticmethod
@@ -164,6 +172,8 @@ class FeatureStreams:
         """Sets the rows that a tap reads. parts: rows, and whether they are mapped at once."""
         tap.rows = np.concatenate([np.arange(rows.start, rows.stop) for rows, _ in parts])
         resting = np.concatenate([np.full(len(rows), not now) for rows, now in parts])
+        if resting.all():
+            tap.rows = tap.rows[-MOST_ROWS:]  # no more are held
         tap.resting = resting if resting.any() and not resting.all() else bool(resting.any())
 
     def tapped(self, batch: PackedBatch) -> None:

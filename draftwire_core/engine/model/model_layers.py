@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.attention.packed_attention import current_pass, packed_context
 from draftwire_core.engine.model.features.taps import TapReading
+from draftwire_core.engine.model.layers.compiled_decoder import CompiledDecoder
 from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.rows import FixedRows, Rows
@@ -29,25 +30,38 @@ class ModelLayers:
 
     def logits(self, batch: PackedBatch, cache: KvCache) -> torch.Tensor:
         """Runs a pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary]."""
-        decoder = None if self.compiled is None or not self.compiled.available else self.compiled.decoder
-        if decoder is not None and not batch.taps:
-            return decoder.logits(batch, cache)
-        with torch.inference_mode(), packed_context(batch, cache):
-            return self._call(batch, batch.logit_rows)
+        decoder = self._decoder
+        if decoder is None:
+            with torch.inference_mode(), packed_context(batch, cache):
+                return self._call(batch, batch.logit_rows)
+        reading = self._reading(batch)
+        logits = decoder.logits(batch, cache, reading)
+        if reading is not None:
+            with torch.inference_mode():
+                reading.keep(batch.slots)
+        return logits
 
     def rows(self, batch: PackedBatch | FixedRows, cache: KvCache, wanted: torch.Tensor | int) -> Rows:
         """Runs a pass, and also returns the output head's inputs. wanted: rows whose results to return, int64 [n]; 0
         for all."""
+        decoder = self._decoder
+        if decoder is not None:
+            logits = self.logits(cast(PackedBatch, batch), cache)
+            return Rows(logits, decoder.head_inputs(len(logits)))
         states: list[torch.Tensor] = []
         with torch.cuda.device_of(batch.token_ids), packed_context(batch, cache), self._kept(states):
             logits = self._call(batch, wanted)
         return Rows(logits, states[0].reshape(len(logits), states[0].shape[-1]))
 
+    @property
+    def _decoder(self) -> CompiledDecoder | None:
+        """The pass in a few compiled calls; None if the model has none, or not now."""
+        return None if self.compiled is None or not self.compiled.available else self.compiled.decoder
+
     def _call(self, batch: PackedBatch | FixedRows, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model within a packed context."""
-        reading: TapReading | None = None
-        if isinstance(batch, PackedBatch) and batch.taps:
-            reading = TapReading(batch.taps, len(batch), self._width, self._dtype)
+        reading = self._reading(batch)
+        if reading is not None:
             current_pass().reading = reading
         if self.compiled is not None and self.compiled.available:
             logits = self.compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
@@ -63,6 +77,12 @@ class ModelLayers:
         if reading is not None:
             reading.keep(batch.slots)
         return logits
+
+    def _reading(self, batch: PackedBatch | FixedRows) -> TapReading | None:
+        """Returns the reading of a pass with taps."""
+        if not isinstance(batch, PackedBatch) or not batch.taps:
+            return None
+        return TapReading(batch.taps, len(batch), self._width, self._dtype)
 
     @contextmanager
     def _kept(self, states: list[torch.Tensor]) -> Iterator[None]:

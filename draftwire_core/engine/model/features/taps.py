@@ -21,6 +21,8 @@ from transformers import PreTrainedModel
 from draftwire_core.engine.model.features.held_states import HeldStates
 from draftwire_core.engine.model.shallow_model import decoder_layers
 
+_KEPT = 0.9
+"""Part of the earlier passes' time that counts beside a pass for the share of reading."""
 _LEAST_ROWS = 16
 """Rows that are mapped whatever that takes: it is then known what a row takes."""
 
@@ -75,17 +77,32 @@ class Tap:
         """Most time that mapping may take, as a multiple of the time of a pass."""
         self._held = HeldStates()
         self._seconds = 0.0
+        self._lately = 0.0, 0.0
+        """Processor time of the last passes in this thread, and that of reading in them."""
         self._row_seconds = 0.0
         """Processor time that a row took when several were last mapped at once; 0 before that."""
         self._left = math.inf
         """Seconds that mapping may still take until the next pass."""
 
-    def keep(self, slots: torch.Tensor, read: torch.Tensor, pass_seconds: float = math.inf) -> None:
+    @property
+    def reading_share(self) -> float:
+        """Share of a pass's time that reading has lately taken; 0 before the first pass."""
+        passes, reading = self._lately
+        return reading / passes if passes else 0.0
+
+    def keep(
+        self, slots: torch.Tensor, read: torch.Tensor, pass_seconds: float = math.inf, reading_seconds: float = 0.0
+    ) -> None:
         """Maps what was read, [rows, layers * hidden], and keeps it for slots, int64 [rows].
 
         pass_seconds: processor time of the pass in this thread. Beyond `most_share` of it no rows are mapped, except
-        for the last few; the slots of those that were not are unknown for good.
+        for the last few; the slots of those that were not are unknown for good. reading_seconds: the part of it that
+        reading took.
         """
+        if not math.isinf(pass_seconds):
+            passes, reading = self._lately
+            self._lately = _KEPT * passes + pass_seconds, _KEPT * reading + reading_seconds
+            self._seconds += reading_seconds
         self._left = math.inf if math.isinf(self.most_share) else self.most_share * pass_seconds
         if self.resting is True:
             self._hold(slots.numpy(), read)
@@ -145,6 +162,8 @@ class TapReading:
     def __init__(self, taps: Sequence[Tap], rows: int, width: int, dtype: torch.dtype):
         """rows: of the pass. width, dtype: of the model's hidden states."""
         self._began = time.thread_time()
+        self._seconds = 0.0
+        """Spent on reading."""
         self._read: list[tuple[Tap, torch.Tensor | None, torch.Tensor]] = []
         self._places: dict[int, list[tuple[torch.Tensor | None, torch.Tensor]]] = {}
         for tap in taps:
@@ -160,10 +179,15 @@ class TapReading:
         return self._places.keys()
 
     def take(self, layer: int, hidden: torch.Tensor) -> None:
-        """Copies the states that enter a layer, [1, rows, width], if a tap reads there. The copy is needed: layers may
+        """Copies the states that enter a layer, [rows, width], if a tap reads there. The copy is needed: layers may
         overwrite their input."""
-        for which, place in self._places.get(layer, ()):
-            place.copy_(hidden[0] if which is None else hidden[0].index_select(0, which))
+        places = self._places.get(layer)
+        if not places:
+            return
+        began = time.thread_time()
+        for which, place in places:
+            place.copy_(hidden if which is None else hidden.index_select(0, which))
+        self._seconds += time.thread_time() - began
 
     @contextmanager
     def hooked(self, model: PreTrainedModel) -> Iterator[None]:
@@ -184,20 +208,20 @@ class TapReading:
 
     def keep(self, slots: torch.Tensor) -> None:
         """Gives each tap what it has read. slots: those of the rows, int64 [rows]."""
-        seconds = time.thread_time() - self._began
+        seconds = time.thread_time() - self._began, self._seconds / len(self._read)
         for tap, which, read in self._read:
             if which is None:
-                tap.keep(slots, read, seconds)
+                tap.keep(slots, read, *seconds)
             else:
                 tap.forget(slots.numpy())
-                tap.keep(slots[which], read, seconds)
+                tap.keep(slots[which], read, *seconds)
 
     def _entering(self, layer: int) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.take(layer, args[0] if args else kwargs["hidden_states"])
+            self.take(layer, (args[0] if args else kwargs["hidden_states"])[0])
 
         return hook
 
     def _left(self, layer: nn.Module, _: Any, out: Any) -> None:
         hidden = out[0] if isinstance(out, tuple) else out
-        self.take(max(self._places), hidden)
+        self.take(max(self._places), hidden[0])

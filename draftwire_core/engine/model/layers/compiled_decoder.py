@@ -7,6 +7,7 @@ which takes longer than it seems: a step has just read the model's weights throu
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS
 from draftwire_core.engine.kernels.structs import WEIGHT_TYPES, Angles, Gemm, Pass
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.attention.rotary_angles import RotaryAngles
+from draftwire_core.engine.model.features.taps import TapReading
 from draftwire_core.engine.model.layers.decoder_layer import LayersTogether
 from draftwire_core.engine.model.layers.fused_layer import FusedNorm
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
@@ -83,7 +85,8 @@ class _Memory:
         self._residual = self._take(rows * width).view(rows, width)
         self.hidden, self.residual = self._hidden.data_ptr(), self._residual.data_ptr()
         self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.normed, self.working = self._address(rows * width), self._address(rows * room.inputs)
+        self._normed = self._take(rows * width).view(rows, width)
+        self.normed, self.working = self._normed.data_ptr(), self._address(rows * room.inputs)
         sizes = room.inputs, room.product, room.gated, room.heads, room.heads
         shared = [*(self._address(rows * size) for size in sizes), self._address(scores), self.working]
         angles, passes = [], []
@@ -101,6 +104,10 @@ class _Memory:
         if found is None:
             found = self._views[rows] = self._hidden[:rows], self._residual[:rows]
         return found
+
+    def head_inputs(self, rows: int) -> torch.Tensor:
+        """A copy of the first rows of `normed`, bfloat16 [rows, width]."""
+        return self._normed[:rows].to(torch.bfloat16, copy=True)
 
     def _take(self, size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         offset = _STAGGER * (1 + len(self._held))
@@ -141,8 +148,11 @@ class CompiledDecoder:
         """Whether compiled code computes the last norm and the head in float32."""
         return isinstance(norm, FusedNorm) and norm.wide and are_compiled([head]) and head.product.wide
 
-    def logits(self, batch: PackedBatch, cache: KvCache) -> torch.Tensor:
-        """Runs a pass: writes the rows' keys and values and returns float32 logits [wanted rows, vocabulary]."""
+    def logits(self, batch: PackedBatch, cache: KvCache, reading: TapReading | None = None) -> torch.Tensor:
+        """Runs a pass: writes the rows' keys and values and returns float32 logits [wanted rows, vocabulary].
+
+        reading: takes the hidden states that enter some of the layers.
+        """
         library, threads = loaded(), torch.get_num_threads()
         rows, wanted, lanes = len(batch), len(batch.wanted), batch.slot_lanes
         size = ScratchSize.of(lanes, self.layers.room.shared)
@@ -171,10 +181,29 @@ class CompiledDecoder:
             about.capacity, about.kv_type = cache.capacity + 1, self.layers.kv_type
         # Made before the layers run, which drive torch's code from the caches.
         logits = torch.empty(wanted, self._outputs, dtype=torch.float32)
-        self.layers.call(0, len(self.layers), memory.passes)
+        if reading is None:
+            self.layers.call(0, len(self.layers), memory.passes)
+        else:
+            self._read_between(reading, hidden, memory)
         if wanted:
             self._head_of(memory, residual, batch, logits, threads)
         return logits
+
+    def head_inputs(self, count: int) -> torch.Tensor:
+        """Returns the output head's inputs in the last pass, bfloat16 [count, width]. count: of its logits."""
+        if not count:
+            return torch.empty(0, self.width, dtype=torch.bfloat16)
+        assert self._memory is not None, "there were logits"
+        return self._memory.head_inputs(count)
+
+    def _read_between(self, reading: TapReading, hidden: torch.Tensor, memory: _Memory) -> None:
+        """Runs the layers with stops at those whose inputs are read."""
+        count = len(self.layers)
+        stops = sorted({0, count, *reading.layers})
+        for begin, end in itertools.pairwise(stops):
+            reading.take(begin, hidden)
+            self.layers.call(begin, end, memory.passes)
+        reading.take(count, hidden)
 
     def _head_of(
         self, memory: _Memory, residual: torch.Tensor, batch: PackedBatch, logits: torch.Tensor, threads: int

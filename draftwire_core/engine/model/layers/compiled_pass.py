@@ -41,7 +41,7 @@ class CompiledPass:
         self._norm: nn.Module = decoder.norm
         self._head: nn.Module = model.get_output_embeddings()
         self.decoder: CompiledDecoder | None = None
-        """The same pass without modules, for what reads nothing but logits; None unless all layers are plain."""
+        """The same pass without modules; None unless all layers are plain."""
         if self._together is not None and CompiledDecoder.takes(self._norm, self._head):
             self.decoder = CompiledDecoder(
                 self._embedding, self._angles, self._together, cast(FusedNorm, self._norm), self._head
@@ -67,13 +67,13 @@ class CompiledPass:
         stops = sorted({0, count, *(() if reading is None else reading.layers)})
         for begin, end in itertools.pairwise(stops):
             if reading is not None:
-                reading.take(begin, hidden)
+                reading.take(begin, hidden[0])
             if self._together is not None:
                 self._together.run(begin, end, hidden, angles, under_way)
                 continue
             for layer, which in zip(self._layers[begin:end], self._angles_of[begin:end], strict=True):
                 layer.run_compiled(hidden, angles[which], under_way)
         if reading is not None:
-            reading.take(count, hidden)
+            reading.take(count, hidden[0])
         logits: torch.Tensor = self._head(self._norm(hidden, wanted))
         return logits[0]

@@ -1,5 +1,6 @@
 """Drafters outside the engine's thread are handed each committed token's feature once, in order, and no other's."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,6 +32,12 @@ WIDTH = 64
 KIND = FeatureKind(LAYERS, "identity", "")
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40)]
 SPECS = specs_of(PROMPTS, 20, GREEDY)
+
+
+@pytest.fixture(autouse=True)
+def _reading_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of tiny models are so short that reading may take a large share."""
+    monkeypatch.setattr(feature_streams, "MOST_RESTING_SHARE", math.inf)
 
 
 def tap_of(engine: VerificationEngine) -> Tap:
@@ -267,6 +274,20 @@ def test_nothing_is_mapped_of_what_the_drafter_does_not_draft_for() -> None:
         text += result.outcomes[0].tokens
     assert mapping.rows == len(SPECS[0].tokens) + 4
     reader.check(0, text, range(len(text) - 1))
+
+
+def test_what_takes_long_to_read_is_not_read_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_streams, "MOST_RESTING_SHARE", 0.0)
+    engine, reader = engine_with_tap(), Reader()
+    engine.add(SPECS[0])
+    engine.attach(0, "far")
+    first = engine.step()
+    reader.take(first.features)
+    assert engine.features._taps[KIND].reading_share > 0
+    prompt = len(SPECS[0].tokens)
+    text = pause_and_go_on(engine, reader, steps=5)
+    text[prompt:prompt] = first.outcomes[0].tokens
+    reader.check(0, text, [*range(prompt), prompt + 5])
 
 
 def test_nothing_is_mapped_during_a_pause_of_prompts_either() -> None:

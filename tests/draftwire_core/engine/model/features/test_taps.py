@@ -125,3 +125,15 @@ def test_what_was_held_is_mapped_within_the_same_share(monkeypatch: pytest.Monke
     assert mapping.now == 50
     tap.catch_up(slots)
     assert mapping.now == 66, "none of the share is left"
+
+
+def test_the_share_of_reading_is_that_of_the_last_passes() -> None:
+    tap = Tap([0], torch.nn.Identity(), SlotStates(8, 4, torch.float32))
+    slots, read = torch.arange(1, 3), torch.rand(2, 4)
+    assert tap.reading_share == 0
+    tap.keep(slots, read, pass_seconds=2.0, reading_seconds=1.0)
+    assert tap.reading_share == 0.5
+    for _ in range(100):
+        tap.keep(slots, read, pass_seconds=2.0, reading_seconds=0.02)
+    assert tap.reading_share == pytest.approx(0.01, rel=0.01)
+    assert tap.take_seconds() >= 3.0, "drafters are charged for it"

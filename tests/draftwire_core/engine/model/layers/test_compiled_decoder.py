@@ -9,6 +9,7 @@ import torch
 
 from draftwire_core.engine.kernels.library import LIBRARY
 from draftwire_core.engine.kv.kv_slots import KvCache, SlotPool
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.layers.decoder_layer import LayersTogether
 from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -35,7 +36,7 @@ def from_gguf(place: Path, name: str, type_name: str, **sizes: Any) -> PackedMod
 
 def check_passes(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt, a step of one row, and one with branches give the same logits either way, also where another cache was
-    used in between."""
+    used in between, and so do the head's inputs and what taps read."""
     compiled = model.passes.compiled
     assert compiled is not None and compiled.decoder is not None
     slots = model.pool.take(40)
@@ -43,7 +44,21 @@ def check_passes(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def steps() -> list[torch.Tensor]:
         found = [model.forward(batch) for batch in (prompt(tokens), single(), branches())]
-        return [each.clone() for each in found]
+        return [*found, *with_states(prompt(tokens)), *read_between_layers()]
+
+    def with_states(batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        return model.forward_with_states(batch)
+
+    def read_between_layers() -> list[torch.Tensor]:
+        layers = range(0, model.layers + 1, 2)
+        width = len(layers) * model.hidden_size
+        tap = Tap(layers, torch.nn.Identity(), SlotStates(model.pool.capacity, width, torch.bfloat16))
+        few = Tap([1], torch.nn.Identity(), SlotStates(model.pool.capacity, model.hidden_size, torch.bfloat16))
+        few.rows = np.array([2, 7, 19])
+        batch = prompt(tokens)
+        batch.taps = [tap, few]
+        logits = model.forward(batch)
+        return [logits, tap.states.read(slots[:20]), few.states.read(slots[few.rows])]
 
     def prompt(text: list[int]) -> PackedBatch:
         builder = BatchBuilder()
@@ -71,7 +86,9 @@ def check_passes(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     with model.other_slots(SlotPool(50)):
         elsewhere = steps()
         model.forward(prompt(random_tokens(40, seed=1)))
-        model.forward_with_states(single())  # by modules, which use the same layers
+        with monkeypatch.context() as by_modules:  # which use the same layers
+            by_modules.setattr(compiled, "decoder", None)
+            model.forward(single())
     assert torch.equal(model.forward(single()), found[1])  # its context was not written to
     again = steps()
     monkeypatch.setattr(compiled, "decoder", None)
