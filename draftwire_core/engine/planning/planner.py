@@ -126,7 +126,8 @@ class Planner:
         own_rows = sequences + len(taken)
         apart = self.cost.seconds(base, sequences) - self.cost.seconds(own_rows, sequences)
         best_count = 0
-        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
+        without = self.cost.seconds(base, sequences) if taken else plain_seconds
+        best_rate = (expected + prompts) / (without - apart)
         for size, (index, _, probability) in enumerate(ordered, start=1):
             expected += probability
             limit.add(index, probability)
