@@ -9,7 +9,7 @@ nodes follow until it has caught up: a few steps with many nodes cost less than 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 PLAIN_SHARE = 0.95
@@ -74,6 +74,11 @@ class PaceLimit:
         elif index != self._owner:
             self._shared = True
             self._least = min(self._tokens.values(), default=math.inf)
+
+    def longest(self, indices: Iterable[int]) -> float:
+        """Returns the seconds beyond which no nodes of others allow a step. indices: of sequences without nodes."""
+        least = min((self._tokens[index] for index in indices), default=math.inf)
+        return least * self._plain_seconds / self._share if self._share else math.inf
 
     def allows(self, seconds: float) -> bool:
         """Returns whether a step of the nodes added so far may take this long."""

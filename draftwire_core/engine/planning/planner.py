@@ -63,7 +63,7 @@ class Plan:
     expected: list[float] = field(default_factory=list)
     """Expected number of tokens of each candidate."""
     full: bool = False
-    """Whether the step has no row left for another node."""
+    """Whether the step has no use for another node: there are as many as it may have rows for, or more."""
     ends: list[list[float]] = field(default_factory=list)
     """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
     drafted nodes would attach."""
@@ -118,13 +118,15 @@ class Planner:
         base += len(taken)
         for index, _, probability in taken:
             limit.add(index, probability)
-        ordered = self._best(candidates, others, most - base, least=_LEAST_PROBABILITY)
-
         expected = len(candidates) + sum(probability for _, _, probability in taken)
         # Other rows buy prompts, not tokens: a token is charged what it costs in a step without them.
         sequences = len(candidates)
         own_rows = sequences + len(taken)
         apart = self.cost.seconds(base, sequences) - self.cost.seconds(own_rows, sequences)
+        longest = limit.longest(index for index in others if not candidates[index].tree.root.children)
+        room = self.cost.worthwhile_rows(base, most - base, sequences, expected + prompts, apart)
+        room = self.cost.rows_within(longest, base, room, sequences)
+        ordered = self._best(candidates, others, room, least=_LEAST_PROBABILITY) if room else []
         best_count = 0
         without = self.cost.seconds(base, sequences) if taken else plain_seconds
         best_rate = (expected + prompts) / (without - apart)
@@ -146,7 +148,7 @@ class Planner:
         for index, node, probability in likely:
             if id(node) not in extended:
                 ends[index].append(probability)
-        full = base + best_count >= most
+        full = base + best_count >= most or bool(others and len(ordered) >= room)
         seconds = self.cost.seconds(base + best_count, sequences)
         return Plan(nodes, sum(each), seconds, plain_seconds, each, full, ends)
 

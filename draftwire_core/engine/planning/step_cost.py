@@ -96,15 +96,29 @@ class StepCost:
     def further_rows(self, rows: int, stretch: float, most: int, sequences: int = 1) -> int:
         """Returns how many rows, at most `most`, can join a step of `rows` rows without exceeding `stretch` times its
         time."""
-        limit = stretch * self.seconds(rows, sequences)
+        return self.rows_within(stretch * self.seconds(rows, sequences), rows, most, sequences)
+
+    def rows_within(self, seconds: float, rows: int, most: int, sequences: int) -> int:
+        """Returns how many rows, at most `most`, can join a step of `rows` rows without exceeding a time."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self.seconds(rows + middle, sequences) <= limit:
+            if self.seconds(rows + middle, sequences) <= seconds:
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def worthwhile_rows(self, rows: int, most: int, sequences: int, tokens: float, apart: float) -> int:
+        """Returns the number of further rows, at most `most`, beyond which not even nodes that are certain raise the
+        tokens per second of a step of `rows` rows.
+
+        tokens: number that the step commits without them. apart: seconds of the step that are not counted. Nodes come
+        likeliest first, so uncertain ones do not raise it either. From the first node on the time is linear between the
+        curve's points, so it is enough to look at these.
+        """
+        points = {0, min(1, most), most, *(each - rows for each in self._rows if rows < each < rows + most)}
+        return max(points, key=lambda count: (tokens + count) / (self.seconds(rows + count, sequences) - apart))
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""

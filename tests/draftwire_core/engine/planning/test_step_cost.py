@@ -69,6 +69,28 @@ def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> Non
     assert cost.seconds(1) == pytest.approx(0.020, rel=0.15), "plain steps follow, if more slowly"
 
 
+@given(
+    st.lists(st.floats(0.1, 10.0), min_size=1, max_size=6),
+    st.floats(0.1, 10.0),
+    st.integers(1, 9),
+    st.integers(0, 60),
+    st.lists(st.floats(0.001, 1.0), min_size=60, max_size=60),
+)
+def test_beyond_the_worthwhile_rows_no_nodes_raise_the_rate(
+    seconds: list[float], noded: float, sequences: int, most: int, chances: list[float]
+) -> None:
+    cost = StepCost([1, 8, 9, 16, 17, 64][: len(seconds)], seconds)
+    for _ in range(10):
+        cost.observe(sequences + 1, noded, sequences=sequences)
+    room = cost.worthwhile_rows(sequences, most, sequences, float(sequences), 0.0)
+    assert 0 <= room <= most
+    rates, tokens = [], float(sequences)
+    for count, chance in zip(range(most + 1), [0.0, *sorted(chances, reverse=True)], strict=False):
+        tokens += chance
+        rates.append(tokens / cost.seconds(sequences + count, sequences))
+    assert max(rates) <= max(rates[: room + 1]) * (1 + 1e-9)
+
+
 def test_prompts_hold_up_others_only_so_long() -> None:
     cost = StepCost([1, 101], [1.0, 11.0])
     assert cost.prompt_rows(1, 200) == 20
