@@ -125,42 +125,45 @@ def test_requests_go_on_elsewhere(
     check_requests_go_on_elsewhere(verifier, good_drafter, services, undisturbed, number)
 
 
-def test_the_only_verifier_comes_back(services: Services, undisturbed: Undisturbed) -> None:
-    first = services.verifier("target", "--listen", lasting_address())
-    patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
+@pytest.mark.slow
+class TestTheOnlyVerifier:
+    """Each play starts another verifier, and there may be several: a request can end before its verifier does."""
 
-    def play() -> bool:
-        nonlocal first
-        with Client(first.address, timeout=PATIENCE, retry=patient) as client:
-            stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
-            next(stream)
-            first.kill()
-            first = services.verifier("target", "--listen", first.address)
-            for _ in stream:
-                pass
-        same(stream.result, undisturbed.results[0])
-        return stream.result.resumes == 1
+    def test_it_comes_back(self, services: Services, undisturbed: Undisturbed) -> None:
+        first = services.verifier("target", "--listen", lasting_address())
+        patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
 
-    sometimes(play, "it was under way")
-
-
-def test_another_model_is_noticed(verifier: ServiceProcess, services: Services) -> None:
-    """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
-
-    def play() -> bool:
-        other = services.verifier("draft")
-        with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
-            stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
-            next(stream)
-            other.kill()
-            try:
+        def play() -> bool:
+            nonlocal first
+            with Client(first.address, timeout=PATIENCE, retry=patient) as client:
+                stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+                next(stream)
+                first.kill()
+                first = services.verifier("target", "--listen", first.address)
                 for _ in stream:
                     pass
-            except ModelMismatchError:
-                return True
-        return False  # the request ended before the loss
+            same(stream.result, undisturbed.results[0])
+            return stream.result.resumes == 1
 
-    sometimes(play, "it is noticed")
+        sometimes(play, "it was under way")
+
+    def test_another_model_is_noticed(self, verifier: ServiceProcess, services: Services) -> None:
+        """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
+
+        def play() -> bool:
+            other = services.verifier("draft")
+            with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
+                stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+                next(stream)
+                other.kill()
+                try:
+                    for _ in stream:
+                        pass
+                except ModelMismatchError:
+                    return True
+            return False  # the request ended before the loss
+
+        sometimes(play, "it is noticed")
 
 
 @pytest.mark.slow

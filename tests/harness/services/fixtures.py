@@ -23,7 +23,9 @@ def module_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 
 
 @pytest.fixture(scope="session")
-def run_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+def run_services(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Services:
     """Services that end with the run, each of them started once in a run."""
-    with RunServices(tmp_path_factory) as made:
-        yield made
+    made = RunServices(tmp_path_factory)
+    # Not by the fixture's end, which counts as a test's time: they end when the last worker has ended its tests.
+    pytestconfig.add_cleanup(made.end)
+    return made
