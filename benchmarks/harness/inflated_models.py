@@ -1,4 +1,4 @@
-"""The bundled models, inflated to a size at which verifying reads weights from memory."""
+"""The bundled models and published ones, inflated to a size at which verifying reads weights from memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import inspect
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from models import eagle_growth, filler, hybrid_growth
 from models import inflate as recipe
+from models import widen as widening
 from tests.harness.checkout import MODELS
 
 LAYERS = {1500.0: 28, 100.0: 16, 75.0: 6}
@@ -24,15 +26,23 @@ def inflated(model: Path, millions: float) -> Path:
     code = "".join(map(inspect.getsource, (recipe, filler, hybrid_growth)))
     made_from = (model / "model.safetensors").read_bytes() + code.encode()
     digest = hashlib.sha256(made_from + str(LAYERS.get(millions)).encode()).hexdigest()[:12]
-    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{digest}-{millions:g}M"
-    if not place.exists():
-        print(f"inflating {model.name} to {millions:g} M parameters in {place}", file=sys.stderr)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
-            made = Path(unfinished) / "model"
-            recipe.inflate(model, made, round(millions * 1e6), layers=LAYERS.get(millions))
-            made.rename(place)
-    return place
+    return _made_once(
+        f"{model.name}-{digest}-{millions:g}M",
+        lambda made: recipe.inflate(model, made, round(millions * 1e6), layers=LAYERS.get(millions)),
+    )
+
+
+def widened(model: Path, millions: float) -> Path:
+    """Returns a model of about `millions` million parameters with the outputs of a published one, by wider feed-forward
+    layers, made once in the temporary directory. model: a GGUF file."""
+    code = "".join(map(inspect.getsource, (widening, filler)))
+    with model.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    digest.update(code.encode())
+    return _made_once(
+        f"{model.stem}-{digest.hexdigest()[:12]}-{millions:g}M",
+        lambda made: widening.write_widened(model, made, round(millions * 1e6)),
+    )
 
 
 def grown_eagle(eagle: Path, millions: float) -> Path:
@@ -43,10 +53,17 @@ def grown_eagle(eagle: Path, millions: float) -> Path:
     code = "".join(map(inspect.getsource, (eagle_growth, filler)))
     made_from = [(eagle / name).read_bytes() for name in ("config.json", "model.safetensors")]
     digest = hashlib.sha256(b"".join(made_from) + f"{code}{hidden}".encode()).hexdigest()[:12]
-    place = target.parent / f"eagle-{digest}-{millions:g}M"
+    return _made_once(f"eagle-{digest}-{millions:g}M", lambda made: eagle_growth.inflate_eagle(eagle, made, hidden))
+
+
+def _made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """Returns a directory of that name in the temporary directory. make: writes the directory, if it is not there."""
+    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / name
     if not place.exists():
+        print(f"making {place}", file=sys.stderr)
+        place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
             made = Path(unfinished) / "model"
-            eagle_growth.inflate_eagle(eagle, made, hidden)
+            make(made)
             made.rename(place)
     return place

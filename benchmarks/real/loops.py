@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+from draftwire_tools.turns import Arrival, Request
 
 TIMES = 3
 """Number of times in a row that the same tokens come in a loop."""
@@ -30,3 +33,26 @@ def cut_length(tokens: Sequence[int]) -> int:
                 cut = min(cut, place + 1 - equal)
                 break
     return cut
+
+
+def before_loop(request: Request) -> Request:
+    """Returns the part of a request before its output loops, or all of it.
+
+    Tokens of a chunk are spread over the time since the chunk before. The part has as many of the steps as it has of
+    the chunks.
+    """
+    count = cut_length(request.token_ids)
+    if count == len(request.token_ids):
+        return request
+    kept: list[Arrival] = []
+    left = count
+    for arrival in request.arrivals:
+        if not left:
+            break
+        taken = min(left, arrival.tokens)
+        before = kept[-1].at if kept else request.asked_at
+        kept.append(Arrival(before + (arrival.at - before) * taken / arrival.tokens, taken))
+        left -= taken
+    steps = round(request.stats.steps * len(kept) / len(request.arrivals))
+    stats = replace(request.stats, steps=steps, tokens=count, accepted_tokens=count - steps)
+    return replace(request, arrivals=tuple(kept), token_ids=request.token_ids[:count], stats=stats)

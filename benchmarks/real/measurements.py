@@ -42,17 +42,21 @@ class Measurements:
     def rate(self, way: str, run: int, task: str) -> float:
         """Returns the tokens per second after the first ones of each answer. Raises ZeroDivisionError if none of the
         answers has further ones."""
-        tokens = seconds = 0.0
-        for request in self.requests[way, run, task]:
-            first, last = request.arrivals[0], request.arrivals[-1]
-            tokens += sum(arrival.tokens for arrival in request.arrivals) - first.tokens
-            seconds += last.at - first.at
-        return tokens / seconds
+        return _rate(self.requests[way, run, task])
 
     def speed_up(self, way: str, task: str, over: str = "plain") -> Spread:
         """Returns a way's rate over another one's in the same run."""
         runs = self.runs
         return Spread.ratio([self.rate(way, run, task) for run in runs], [self.rate(over, run, task) for run in runs])
+
+    def speed_up_of_answers(self, way: str, task: str, over: str = "plain") -> Spread:
+        """Returns a way's rate over another one's, answer by answer: the median and range of all answers."""
+        pairs = [
+            pair
+            for run in self.runs
+            for pair in zip(self.requests[way, run, task], self.requests[over, run, task], strict=True)
+        ]
+        return Spread.of([_rate([ours]) / _rate([theirs]) for ours, theirs in pairs])
 
     def mean_speed_up(self, way: str, over: str = "plain") -> Spread:
         """Returns the geometric mean of the speed-ups of all tasks in the same run."""
@@ -113,3 +117,12 @@ class Measurements:
     def _speculates(self, way: str) -> bool:
         """Whether a way of decoding reports its drafts."""
         return any(each.stats.draft_tokens for key, found in self.requests.items() if key[0] == way for each in found)
+
+
+def _rate(requests: Sequence[Request]) -> float:
+    tokens = seconds = 0.0
+    for request in requests:
+        first, last = request.arrivals[0], request.arrivals[-1]
+        tokens += sum(arrival.tokens for arrival in request.arrivals) - first.tokens
+        seconds += last.at - first.at
+    return tokens / seconds

@@ -70,12 +70,12 @@ class Ours:
 
     name: str
     client: AsyncClient
-    drafters: tuple[str, ...]
-    """Names of the drafters; none for plain decoding."""
+    drafters: tuple[str, ...] | None
+    """Names of the drafters; none for plain decoding. None lets the verifier choose."""
 
     async def run(self, asked: Asked) -> Request:
         """See Way.run."""
-        speculation = Speculation(drafters=self.drafters) if self.drafters else Speculation(enabled=False)
+        speculation = Speculation(enabled=False) if self.drafters == () else Speculation(drafters=self.drafters)
         options = {"max_tokens": asked.max_tokens, "temperature": asked.temperature, "seed": asked.seed}
         return await run_request(self.client, asked.prompt, {**options, "speculation": speculation})
 
