@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from benchmarks.harness.inflated_models import widened
 from benchmarks.harness.pair_options import add_run_options
@@ -212,7 +212,7 @@ def _model_drafted(request: Request) -> bool:
     return any(share.draft_tokens for share in request.stats.drafters if share.name != LOOKUP)
 
 
-def _event(verifier: ServiceProcess, event: str) -> dict[str, object]:
+def _event(verifier: ServiceProcess, event: str) -> dict[str, Any]:
     return next((each for each in verifier.events() if each["event"] == event), {})
 
 

@@ -7,7 +7,6 @@ import json
 import signal
 import sys
 from dataclasses import asdict
-from functools import partial
 
 from rich.console import Console
 
@@ -18,7 +17,6 @@ from draftwire_core.suggesting.hub_target import peeked
 from draftwire_core.suggesting.preparing import fetched, prepare, universal_is_here
 from draftwire_core.suggesting.suggestion import suggest
 from draftwire_core.suggesting.target_facts import facts_of
-from draftwire_tools.small_model import fetched as packaged
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     if given.fetch:
         console = Console(stderr=True, highlight=False)
-        ready = prepare(suggestion, lambda each: fetched(each, partial(packaged, console)))
+        ready = prepare(suggestion, lambda each: fetched(each, console))
         found |= {
             "chosen": ready.candidate and ready.candidate.name,
             "address": ready.address,

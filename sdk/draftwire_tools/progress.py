@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 LINE_SECONDS = 5.0
 """Least time between two lines of a count, if there is no terminal."""
@@ -20,6 +21,47 @@ def status(console: Console, what: str) -> Iterator[Callable[[str], None]]:
             yield lambda part: shown.update(f"{what}: {part}")
     else:
         yield lambda part: console.print(f"{what}: {part}", soft_wrap=True)
+
+
+@contextmanager
+def download(console: Console, name: str, source: str, size: int) -> Iterator[Callable[[int], None]]:
+    """Yields ``advance(count)``, which shows how many bytes of a download have come: a bar on a terminal, elsewhere a
+    line when it begins and then lines now and then. Nothing is shown before the first call.
+
+    Args:
+        console: where to show it.
+        name: what is downloaded.
+        source: where it comes from.
+        size: bytes of all.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(20), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console)
+    task = bar.add_task(f"fetching {name}, once", total=size)
+    whole = size // 1_000_000
+    told: float | None = None
+
+    def advance(count: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if console.is_terminal:
+            if told is None:
+                bar.start()
+            bar.update(task, completed=count)
+        elif told is None:
+            console.print(f"fetching {name} from {source}, once ({whole} MB) ...", soft_wrap=True)
+        elif now - told < LINE_SECONDS:
+            return
+        else:
+            console.print(f"fetching {name}: {count // 1_000_000} of {whole} MB", soft_wrap=True)
+        told = now
+
+    try:
+        yield advance
+        if told is not None:
+            bar.update(task, completed=size)
+    finally:
+        if told is not None and console.is_terminal:
+            bar.stop()
 
 
 class CountedLines:

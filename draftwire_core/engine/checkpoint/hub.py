@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
@@ -22,7 +23,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils import disable_progress_bars, tqdm
 
 from draftwire_core.engine.checkpoint.gguf.gguf_name import SUFFIX, GgufName, gguf_models, model_with_tag
 from draftwire_core.engine.checkpoint.hub_id import SCHEME, HubId
@@ -46,6 +47,10 @@ _MARKS = (_CONFIG, "tokenizer_config.json", "tokenizer.json")
 """Files by which a cached copy is found, in order."""
 _TOKENIZERS = (*_MARKS[1:], "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 """Files of which one, at least, belongs to a checkpoint's tokenizer."""
+
+
+Advance = Callable[[int], None]
+"""The type of ``advance(count)``, which is called with the bytes downloaded so far."""
 
 
 class HubError(Exception):
@@ -83,9 +88,12 @@ def fetch(hub_id: HubId, *, weights: bool = True) -> Path:
     return found
 
 
-def fetch_drafter(repository: str, revision: str) -> Path:
+def fetch_drafter(repository: str, revision: str, advance: Advance) -> Path:
     """Returns the directory, in the hub's cache, of a draft model or of heads, at a branch, tag or commit; downloads
-    missing files first. Offline, and if the hub cannot be reached, as `fetch` does. Raises HubError."""
+    missing files first. Offline, and if the hub cannot be reached, as `fetch` does. Raises HubError.
+
+    advance: is called with the bytes of all files downloaded so far, and not if none is missing.
+    """
 
     def cached() -> Path | None:
         try:
@@ -95,7 +103,13 @@ def fetch_drafter(repository: str, revision: str) -> Path:
         return found if found.is_file() and _lacking_weights(found.parent, _HEAD_FORMATS) is None else None
 
     return _fetch(
-        repository, repository, cached=cached, lacking=lambda: None, choose=_drafter_files, revision=revision
+        repository,
+        repository,
+        cached=cached,
+        lacking=lambda: None,
+        choose=_drafter_files,
+        revision=revision,
+        bars=_counting(advance),
     ).parent
 
 
@@ -130,12 +144,13 @@ def _fetch(
     lacking: Callable[[], str | None],
     choose: Callable[[list[str]], list[str]],
     revision: str | None = None,
+    bars: type[tqdm] | None = None,
 ) -> Path:
     """Returns the path, in the hub's cache, of the first of some files; downloads those that are missing.
 
     wanted: what messages call them. cached: looks for the first of them, if all are in the cache. lacking: says what an
     incomplete copy in the cache lacks. choose: selects them from the names of the repository's files. revision: by
-    default the main branch. Raises HubError.
+    default the main branch. bars: the class of progress bars, by default the hub client's. Raises HubError.
     """
 
     def absence() -> str:
@@ -162,13 +177,35 @@ def _fetch(
         return found
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.
-        first = Path(hf_hub_download(repository, files[0], revision=revision))
+        first = Path(hf_hub_download(repository, files[0], revision=revision, tqdm_class=bars))
         for name in files[1:]:
             stop_if_abandoned()
-            hf_hub_download(repository, name, revision=first.parent.name)
+            hf_hub_download(repository, name, revision=first.parent.name, tqdm_class=bars)
     except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
     return first
+
+
+def _counting(advance: Advance) -> type[tqdm]:
+    """Returns a class of progress bars that show nothing, and report the bytes of all of them together."""
+    done = 0
+
+    class Counting(tqdm):
+        """Counts the bytes of one file."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, "disable": True})
+            self.update(self.n)  # what an interrupted download has left
+
+        def update(self, n: float | None = 1) -> None:
+            nonlocal done
+            done += int(n or 0)
+            advance(done)
+
+        def update_transfer(self, n: float) -> None:
+            """Ignores the bytes of the network: the client counts those of the file as well."""
+
+    return Counting
 
 
 class _Unavailable(Exception):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from draftwire_core.suggesting.candidate import Candidate, Kind
 from draftwire_core.suggesting.preparing import fetched, prepare
@@ -70,7 +71,7 @@ def test_offline_nothing_is_downloaded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     universal = suggest(FACTS, table=()).usable[0]
     with pytest.raises(FetchError, match="HF_HUB_OFFLINE is set"):
-        fetched(universal, lambda: pytest.fail("it would be downloaded"))
+        fetched(universal, Console())
 
 
 def choice(place: Path, model: str, *flags: str, **environment: str) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def choice(place: Path, model: str, *flags: str, **environment: str) -> dict[str
     )
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == ("error" in found), done.stderr
-    return found
+    return found | {"progress": done.stderr.splitlines()}
 
 
 def test_a_published_head_is_fetched_from_the_hub_once(tmp_path: Path) -> None:
@@ -99,8 +100,9 @@ def test_a_published_head_is_fetched_from_the_hub_once(tmp_path: Path) -> None:
         found = choice(tmp_path, str(target), "--fetch", HF_ENDPOINT=hub.url)
     assert found["chosen"] == "RedHatAI/Qwen3-8B-speculator.eagle3"
     assert found["address"].startswith("local:eagle3?model=/")
+    assert found["progress"] == [f"fetching {found['chosen']} from the Hugging Face hub, once (2100 MB) ..."]
     again = choice(tmp_path, str(target), "--fetch", HF_HUB_OFFLINE="1")
-    assert again["address"] == found["address"]
+    assert (again["address"], again["progress"]) == (found["address"], [])
 
 
 def test_a_hub_that_has_no_drafter_is_told(tmp_path: Path) -> None:
