@@ -73,7 +73,12 @@ async def test_figures_of_whole_answers_and_of_their_parts_before_loops() -> Non
     assert found["gemma3, T = 0: share of answers that loop"] == pytest.approx(1 / 3, abs=1e-3)
     assert found["gemma3, T = 0: share of answers with drafts of a model"] == pytest.approx(1.0)
     assert found["gemma3, T = 0: outputs that differ"] == 0
-    assert [(row["texts"], row["target"], row["T"], row["way"]) for row in rows][-1] == ("loops cut", "gemma3", 0, "auto")
+    assert [(row["texts"], row["target"], row["T"], row["way"]) for row in rows][-1] == (
+        "loops cut",
+        "gemma3",
+        0,
+        "auto",
+    )
 
 
 async def test_outputs_that_differ_from_the_plain_ones_are_counted() -> None:
