@@ -82,7 +82,8 @@ class VerifierSettings(RankSettings):
     allow_scoring: bool = False
     """Let callers ask for the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
-    """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs."""
+    """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs,
+    except private ones."""
 
     @property
     def named_drafters(self) -> tuple[str, ...]:

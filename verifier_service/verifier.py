@@ -281,7 +281,7 @@ class Verifier(StepListener):
             self._end(request)
 
     def _tell_traffic(self, request: RunningRequest) -> None:
-        if self.traffic.followed and not request.failed:
+        if self.traffic.followed and not request.failed and not request.order.private:
             self.traffic.tell(request.served(self.pool.roster.drafting_for(request.sequence_id)))
 
     def _end(self, request: RunningRequest) -> None:

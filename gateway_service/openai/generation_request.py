@@ -81,6 +81,9 @@ class GenerationRequest(FormFields, OptionFields):
     """Keep in the text the stop string or token that ended it."""
     speculation: SpeculationOptions | None = None
     """Options of speculation."""
+    store: bool | None = None
+    """false keeps the request private: its text is neither streamed to those who follow the verifier's traffic, nor
+    used to draft for others. Nothing can be retrieved later in any case. Default: true."""
 
     @property
     def choices_each(self) -> int:
@@ -145,6 +148,7 @@ class GenerationRequest(FormFields, OptionFields):
             "stop": self.stop,
             "special_tokens": self.skip_special_tokens is False,
             "include_stop": bool(self.include_stop_str_in_output),
+            "private": self.store is False,
             "timeout": seconds,
             "speculation": (self.speculation or SpeculationOptions()).to_sdk(prediction),
         }

@@ -96,7 +96,6 @@ HARMLESS = frozenset(
     [
         "user",
         "metadata",
-        "store",
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",

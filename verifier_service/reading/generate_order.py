@@ -73,6 +73,11 @@ class GenerateOrder:
         return self.spec.sampling
 
     @property
+    def private(self) -> bool:
+        """Whether its text is kept from other callers and from training."""
+        return self.spec.private
+
+    @property
     def always_draft(self) -> bool:
         """Whether its draft tokens are verified whatever they are worth."""
         return self.spec.always_draft

@@ -129,6 +129,7 @@ class RequestReader:
             leaves_prefix=prefix_cache,
             form=form,
             report_rejected=request.report_rejected,
+            private=request.private,
         )
         return GenerateOrder(
             request_id=request_id,

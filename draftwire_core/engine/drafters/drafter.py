@@ -48,6 +48,8 @@ class DraftSpec:
     """Whether to lower the temperature where the drafter is unsure (`sampling.drawing`); for drafters with a model."""
     verifier: ServedVerifier = SOLE
     """The verifier that the sequence belongs to."""
+    private: bool = False
+    """Whether nothing of its tokens may be kept for other sequences."""
 
 
 @dataclass(slots=True)

@@ -86,7 +86,14 @@ class LocalDrafters:
         self._coming[source].discard(spec.sequence_id)
         self._drafters[source].open(
             spec.sequence_id,
-            DraftSpec(sequence.tokens, spec.sampling, self._max_tree_nodes, spec.max_length, self._vocab_size),
+            DraftSpec(
+                sequence.tokens,
+                spec.sampling,
+                self._max_tree_nodes,
+                spec.max_length,
+                self._vocab_size,
+                private=spec.private,
+            ),
         )
 
     def commit(self, sequence: Sequence, tokens: list[int]) -> None:

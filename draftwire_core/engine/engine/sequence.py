@@ -58,6 +58,8 @@ class SequenceSpec:
     """The form the output must have; also one of the editors."""
     report_rejected: bool = False
     """Whether outcomes list the rejected draft tokens."""
+    private: bool = False
+    """Whether its tokens are kept from other requests' drafts."""
 
     def prefix_in(self, cache: PrefixCache | None) -> SharedPrefix | None:
         """Returns the sequence's share of a prefix cache; None if it does not use one."""

@@ -197,6 +197,12 @@ class BatchOptions(TypedDict, total=False):
     prefix_cache: Annotated[bool | None, Option()]
     """Whether the beginning of the prompt may be read from and stored in the verifier's prefix cache; default True.
     Does not affect the output."""
+    private: Annotated[
+        bool, Option(help="Keep the text out of followed traffic, training, and indexes over other requests' texts.")
+    ]
+    """Keep the text of prompt and output from other callers and from training: ``follow_traffic`` does not report the
+    request, and ``local:suffix?shared=true`` does not store it; default False. Does not affect the output. The prefix
+    cache is a matter of ``prefix_cache``."""
     report_rejected: Annotated[bool, Option()]
     """Report draft tokens that were verified and rejected, in ``Chunk.rejected``; default False."""
     speculation: Annotated[Speculation | None, Option()]

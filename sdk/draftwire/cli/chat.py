@@ -28,7 +28,7 @@ _LEAST_CHAT_PARAMETERS = 100_000_000
 
 
 @connecting
-@asking_for(max_tokens=512, temperature=0.7, top_p=None, seed=None, timeout=None)
+@asking_for(max_tokens=512, temperature=0.7, top_p=None, seed=None, private=False, timeout=None)
 def chat(
     verifier: Verifiers = DEFAULT_VERIFIERS,
     system: Annotated[str | None, typer.Option(help="System message at the start of the conversation.")] = None,

@@ -121,8 +121,8 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FollowTraffic(self, request, context):
-        """FollowTraffic streams the token ids of every request that finishes from now on, prompts and outputs of all clients.
-        NOT_ENABLED unless the verifier was started with --share-traffic. The stream does not end.
+        """FollowTraffic streams the token ids of every request that finishes from now on, prompts and outputs of all clients,
+        except private ones. NOT_ENABLED unless the verifier was started with --share-traffic. The stream does not end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -72,6 +72,18 @@ async def test_what_is_not_known_is_named(http: httpx.AsyncClient, path: str) ->
     assert LEFT_OUT not in (await http.post(path, json=prompt | {"user": "me", "store": True})).headers
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+async def test_what_is_not_stored_is_private(http: httpx.AsyncClient, fake: ScriptedVerifier, path: str) -> None:
+    prompt: Any = {"/v1/completions": {"prompt": "a"}, "/v1/responses": {"input": "a"}}.get(path, BODY)
+    for more, private in (({}, False), ({"store": None}, False), ({"store": True}, False), ({"store": False}, True)):
+        response = await http.post(path, json=prompt | more)
+        assert response.status_code == 200, response.text
+        assert LEFT_OUT not in response.headers
+        assert fake.requests[-1].private is private, more
+    error = (await http.post(path, json=prompt | {"store": "no"})).json()["error"]
+    assert error["param"] == "store"
+
+
 async def test_values_that_ask_for_nothing_pass(http: httpx.AsyncClient) -> None:
     response = await http.post("/v1/chat/completions", json=BODY | NEUTRAL)
     assert response.status_code == 200, response.text

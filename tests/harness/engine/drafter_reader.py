@@ -26,6 +26,7 @@ class DrafterReader:
         max_length: int = 10_000,
         vocab_size: int = VOCABULARY,
         sampling: SamplingParams | None = None,
+        private: bool = False,
     ) -> None:
         self.drafter = drafter
         self.key = key
@@ -33,7 +34,8 @@ class DrafterReader:
         self.tokens = list(tokens)
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self._reader = ProposalReader("drafter", max_tree_nodes, vocab_size)
-        spec = DraftSpec(self.tokens, sampling or SamplingParams(), max_tree_nodes, max_length, vocab_size)
+        sampling = sampling or SamplingParams()
+        spec = DraftSpec(self.tokens, sampling, max_tree_nodes, max_length, vocab_size, private=private)
         drafter.open(key, spec)
 
     def grow(self) -> None:

@@ -63,12 +63,14 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
 def test_generate_says_how_to_end_and_what_to_tell(command: Command, verifier: FakeVerifier) -> None:
     options = (
         "--stop-token-id 4 --stop-token-id 7 --include-stop --max-time 2.5 --logprobs 3 --prompt-logprobs 1 --echo"
+        " --private"
     )
     assert command("generate", "x", *options.split(), "--max-tokens", "2").code == 0
     request = verifier.requests[0]
     assert (list(request.stop_token_ids), request.include_stop) == ([4, 7], True)
     assert 2 < request.max_time.ToTimedelta().total_seconds() <= 2.5
     assert (request.log_probs, request.prompt_log_probs, request.echo) == (3, 1, True)
+    assert request.private
 
 
 def test_generate_echoes_the_prompt(command: Command) -> None:
@@ -125,7 +127,7 @@ def test_generate_in_a_form(command: Command, verifier: FakeVerifier, tmp_path: 
 
 
 def test_chat_remembers_what_was_said(command: Command, verifier: FakeVerifier) -> None:
-    options = ("--system", "be brief", "--max-tokens", "3", "--seed", "5", "--temperature", "0")
+    options = ("--system", "be brief", "--max-tokens", "3", "--seed", "5", "--temperature", "0", "--private")
     done = command("chat", *options, stdin="hello\n\nand then?\n/new\nagain\n")
     answer, *others = done.out.splitlines()
     assert (done.code, len(answer), len(others), done.err) == (0, 3, 2, "")
@@ -137,6 +139,7 @@ def test_chat_remembers_what_was_said(command: Command, verifier: FakeVerifier) 
         [("system", "be brief"), ("user", "again")],
     ]
     assert verifier.requests[0].max_tokens == 3
+    assert all(each.private for each in verifier.requests)
 
 
 def test_chat_has_commands(command: Command, verifier: FakeVerifier) -> None:

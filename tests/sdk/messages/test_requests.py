@@ -38,6 +38,7 @@ def test_defaults() -> None:
     assert [f.name for f, _ in message.sampling.ListFields()] == ["temperature", "seed"]
     assert 0 <= message.sampling.seed < 2**63
     assert not message.ignore_eos
+    assert not message.private
     assert not message.stop
     assert message.speculation.enabled
     assert message.speculation.acceptance == speculation_pb2.ACCEPTANCE_RULE_COUPLED
@@ -81,6 +82,7 @@ def test_everything_is_carried() -> None:
         speculation=Speculation(enabled=False, drafter="good", max_draft_tokens=0),
         seed=2**64 - 1,
         request_id="mine",
+        private=True,
         timeout=3.0,
     )
     message, timeout = asked.message, asked.timeout
@@ -96,7 +98,7 @@ def test_everything_is_carried() -> None:
     assert message.speculation.HasField("enabled")
     assert message.speculation.drafter == "good"
     assert message.speculation.HasField("max_draft_tokens")
-    assert (message.max_tokens, message.request_id, timeout) == (7, "mine", 3.0)
+    assert (message.max_tokens, message.request_id, message.private, timeout) == (7, "mine", True, 3.0)
 
 
 def test_one_stop_string() -> None:

@@ -285,6 +285,11 @@ async def test_rejected_draft_tokens_are_told_when_asked_for(reader: RequestRead
     assert (await read(reader, report_rejected=True)).spec.report_rejected
 
 
+async def test_a_request_may_be_private(reader: RequestReader) -> None:
+    assert not (await read(reader)).private
+    assert (await read(reader, private=True)).private
+
+
 async def test_text_becomes_tokens(reader: RequestReader) -> None:
     found = await read(reader, text="w1 w2")
     assert (found.prompt, found.prompt_was_text) == ([4, 5], True)

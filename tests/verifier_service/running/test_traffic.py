@@ -1,5 +1,6 @@
-"""Following the served traffic: it is opt-in, what is reported, and followers that do not read."""
+"""Following the served traffic: it is opt-in, what is reported, what is private, and followers that do not read."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 
 from draftwire.v1.verifier_service_pb2 import FollowTrafficRequest, FollowTrafficResponse, ServedRequest
 from draftwire_core.runtime.errors import ServiceError
-from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
 from tests.harness.services.services import Services
+from tests.harness.stand_ins.scripted_caller import ScriptedCaller
 from tests.harness.verifier.call_context import ONE
+from tests.harness.verifier.verify_call import call
 from verifier_service.running.traffic import Traffic
 from verifier_service.servicer import VerifierServicer
 
@@ -49,6 +52,34 @@ async def test_finished_requests_are_told(sharing: InProcessVerifier) -> None:
     assert [each.speculation.steps for each in told] == [7, 3]
     await stream.aclose()
     assert not sharing.verifier.traffic.followed
+
+
+async def test_private_requests_are_not_told(sharing: InProcessVerifier) -> None:
+    stream = follow(sharing)
+    await anext(stream)
+    private, timed = order(max_tokens=5, private=True), order(private=True)
+    timed.max_time.FromMilliseconds(100)
+    await sharing.generate(private)
+    async with asyncio.timeout(PATIENCE), call(sharing) as caller:
+        await ScriptedCaller().run(caller, private)
+    sharing.engine.hold(2)
+    await sharing.generate(timed)
+    sharing.engine.go_on()
+    await sharing.generate(order([5, 6, 7], max_tokens=3))
+    told = [list(each.prompt_token_ids) for each in (await anext(stream)).requests]
+    assert told == [[5, 6, 7]]
+    await stream.aclose()
+
+
+async def test_private_texts_are_drafted_for_nobody_else(sharing: InProcessVerifier) -> None:
+    await sharing.pool.membership.attach("local:suffix?shared=true", "memory")
+    alone = (await sharing.generate(order(private=True))).finished.speculation.accepted_tokens
+    for private in (True, False):
+        output = await sharing.generate(order(private=private))
+        assert output.finished.speculation.accepted_tokens == alone
+    for private in (True, False):
+        output = await sharing.generate(order(private=private))
+        assert output.finished.speculation.accepted_tokens > alone, "others' texts are drafted for both"
 
 
 async def test_a_drafters_share_is_told(sharing: InProcessVerifier, checkpoint: Path) -> None:

@@ -22,7 +22,7 @@ class SuffixOptions:
     min: int = 2
     """Fewest matching tokens."""
     shared: bool = False
-    """Whether texts of other requests, prompts and outputs, are searched too."""
+    """Whether texts of other requests, prompts and outputs, are searched too; private ones are not among them."""
     keep: int = 100_000
     """Number of tokens kept from other requests, besides those still running; only with `shared`."""
 
@@ -50,36 +50,60 @@ class SharedTexts:
             self.older, self.younger = self.younger, SuffixAutomaton()
         return self.younger, self.older
 
+    def lookup(self, least: int, *, private: bool) -> SuffixLookup:
+        """Returns the lookup of a new request. A private one reads these texts, and is not added to them."""
+        if private:
+            return SuffixLookup(SuffixAutomaton(), (self.younger, self.older), least)
+        own, older = self.join()
+        return SuffixLookup(own, (older,), least)
+
+
+class _Followed:
+    """A sequence's longest suffix that occurs in texts to which it does not belong."""
+
+    def __init__(self, text: SuffixAutomaton):
+        self.text = text
+        self.length = 0
+        self._state = 0
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Adds the sequence's next tokens."""
+        self.present()
+        for token in tokens:
+            self._state, self.length = self.text.follow(self._state, self.length, token)
+
+    def present(self) -> int:
+        """Returns the suffix's state, which texts added since may have split."""
+        self._state = self.text.state_of(self._state, self.length)
+        return self._state
+
 
 class SuffixLookup:
     """Finds the longest suffixes of one sequence that also occur elsewhere in it or in other texts."""
 
-    def __init__(self, own: SuffixAutomaton, older: SuffixAutomaton | None, least: int):
-        """own: receives this sequence. older: is only read."""
+    def __init__(self, own: SuffixAutomaton, others: Sequence[SuffixAutomaton], least: int):
+        """own: receives this sequence. others: are only read."""
         self._own = own
-        self._older = older
+        self._others = [_Followed(each) for each in others]
         self._least = least
         self._last = 0
-        # The longest suffix that occurs in the older texts: its state, and its length.
-        self._state, self._length = 0, 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Adds the tokens to the sequence's automaton, and follows them in the older one."""
+        """Adds the tokens to the sequence's automaton, and follows them in the other ones."""
         for token in tokens:
             self._last = self._own.extend(self._last, token)
-        if self._older is not None:
-            for token in tokens:
-                self._state, self._length = self._older.follow(self._state, self._length, token)
+        for other in self._others:
+            other.follow(tokens)
 
     def places(self) -> list[Place]:
-        """Returns the places after the longest suffixes, from both automata."""
+        """Returns the places after the longest suffixes, from all automata."""
         own = self._own
         # The whole sequence has a continuation only if another text begins with it.
         state = self._last if own.next[self._last] else own.link[self._last]
         places = self._suffixes(own, state, own.length[state] if state > 0 else 0)
-        if self._older is not None:
-            self._state = self._older.state_of(self._state, self._length)
-            places += self._suffixes(self._older, self._state, self._length)
+        for other in self._others:
+            places += self._suffixes(other.text, other.present(), other.length)
+        if self._others:
             places.sort(key=lambda place: -place.length)
         return places[:_CONTEXTS]
 
@@ -95,6 +119,6 @@ class SuffixLookup:
 def suffix_drafter(options: SuffixOptions) -> LookupDrafter:
     """Makes the drafter `local:suffix`."""
     if not options.shared:
-        return LookupDrafter(lambda _: SuffixLookup(SuffixAutomaton(), None, options.min))
+        return LookupDrafter(lambda _: SuffixLookup(SuffixAutomaton(), (), options.min))
     texts = SharedTexts(options.keep)
-    return LookupDrafter(lambda _: SuffixLookup(*texts.join(), options.min))
+    return LookupDrafter(lambda spec: texts.lookup(options.min, private=spec.private))

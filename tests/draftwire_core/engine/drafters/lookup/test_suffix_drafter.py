@@ -114,6 +114,29 @@ class TestShared:
             drafts.grow()
             assert drafts.follow(self.TEXT[3:]) == 117
 
+    def test_a_private_text_is_drafted_for_nobody_else(self) -> None:
+        drafter = suffix_drafter(SuffixOptions(shared=True))
+        steps: list[int] = []
+        for private in (True, False, False, True):
+            drafts = DrafterReader(drafter, self.TEXT[:3], private=private)
+            drafts.grow()
+            steps.append(drafts.follow(self.TEXT[3:]))
+            drafter.close(1)
+        assert steps[:2] == [117, 117]
+        assert max(steps[2:]) < 30, "a private request reads what others left"
+
+    def test_a_private_request_repeats_itself_and_reads_both_parts(self) -> None:
+        texts = SharedTexts(1000)
+        first, second, third = ([100 * number + token for token in range(1, 50)] for number in range(3))
+        for text in (first, second):
+            texts.lookup(2, private=False).extend([*text, *range(900, 900 + 451)])
+        lookup = texts.lookup(2, private=True)
+        lookup.extend([*third, *third[:3]])
+        for text in (third, second, first):
+            lookup.extend(text[:3])
+            place = lookup.places()[0]
+            assert [token for token, _, _ in place.text.following(place.where)] == [text[3]]
+
     def test_only_so_much_is_kept(self) -> None:
         drafter = suffix_drafter(SuffixOptions(shared=True, keep=1000))
         rng = random.Random(2)
