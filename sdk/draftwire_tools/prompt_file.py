@@ -30,6 +30,18 @@ class PromptEntry:
             raise ValueError(f'{self.place}: expected a string as "prompt" or "text"')
         return text
 
+    @property
+    def token_ids(self) -> list[int]:
+        """The prompt as token ids, from the field ``token_ids``; empty if there is none.
+
+        Raises:
+            ValueError: the field is not a list of numbers.
+        """
+        ids: list[int] = self.fields.get("token_ids") or []
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise ValueError(f'{self.place}: "token_ids" is not a list of numbers')
+        return ids
+
 
 def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEntry]:
     """Returns the prompts of a file.

@@ -14,7 +14,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_tools.prompt_file import PromptEntry, read_prompt_file
+from draftwire_tools.prompt_file import read_prompt_file
 
 _IGNORED = -100
 """Label of places without a token, by the convention of torch's cross-entropy."""
@@ -122,13 +122,4 @@ def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[in
     each line that is not empty is a text. Raises ValueError.
     """
     entries = read_prompt_file(path, "--prompts", by_line=True)
-    return [_token_ids(entry, tokenizer)[-longest:] for entry in entries]
-
-
-def _token_ids(entry: PromptEntry, tokenizer: Tokenizer) -> list[int]:
-    ids = entry.fields.get("token_ids")
-    if not ids:
-        return tokenizer.encode(entry.text)
-    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise ValueError(f'{entry.place}: "token_ids" is not a list of numbers')
-    return ids
+    return [(entry.token_ids or tokenizer.encode(entry.text))[-longest:] for entry in entries]

@@ -135,7 +135,7 @@ class TestShared:
         for text in (third, second, first):
             lookup.extend(text[:3])
             place = lookup.places()[0]
-            assert [token for token, _, _ in place.text.following(place.where)] == [text[3]]
+            assert text[3] in [token for token, _, _ in place.text.following(place.where)]
 
     def test_only_so_much_is_kept(self) -> None:
         drafter = suffix_drafter(SuffixOptions(shared=True, keep=1000))

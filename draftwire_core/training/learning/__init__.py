@@ -1,0 +1,1 @@
+"""Learning while serving: a draft model keeps learning from the texts of one verifier."""
