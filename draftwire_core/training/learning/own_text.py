@@ -21,8 +21,6 @@ _LEAST_TOKENS = 17
 """Tokens from which an interrupted text is kept."""
 _MOST_TOGETHER = 8
 """Most texts written at once."""
-_SLOTS_EACH = 256
-"""KV slots that a text with its prompt may take."""
 _POLL_SECONDS = 0.05
 """Time between two looks at the verifier while texts are written: not much more than a step of a small target."""
 _CALL_SECONDS = 5.0
@@ -32,7 +30,8 @@ class OwnText:
     """Has an idle verifier continue prompts, each once at each temperature.
 
     The requests are private, bypass the prefix cache, and are decoded plainly, so that no drafter's figures have them.
-    They take at most half of the verifier's places and KV slots, and are cancelled as soon as another request arrives.
+    They take at most half of the verifier's places and KV slots, except that one text may always be written, and are
+    cancelled as soon as another request arrives.
     """
 
     def __init__(
@@ -47,8 +46,8 @@ class OwnText:
         """client: of one verifier. prompts: texts, which become a user's message if the target has a chat template, or
         token ids.
 
-        take: called with the tokens of a prompt and those of its continuation. tell: receives which prompts are
-        refused. quiet_seconds: time without another request before texts are written.
+        take: called with the tokens of a prompt and those of its continuation. tell: called with the reason when a
+        prompt is refused. quiet_seconds: time without another request before texts are written.
         """
         self._client = client
         self._take = take
@@ -81,11 +80,14 @@ class OwnText:
             raise
 
     def _write(self, info: VerifierInfo) -> None:
-        room = min(_MOST_TOGETHER, info.limits.max_sequences // 2, info.engine.total_slots // 2 // _SLOTS_EACH)
-        orders = self._left[: max(room, 1)]
         texts: list[_Text] = []
-        for order in orders:
+        orders, slots = 0, info.engine.total_slots // 2
+        for order in self._left[: max(1, min(_MOST_TOGETHER, info.limits.max_sequences // 2))]:
             prompt = self._token_ids(order.prompt, chat=info.chat_format is not None)
+            slots -= len(prompt) + _MOST_TOKENS
+            if slots < 0 and texts:
+                break
+            orders += 1
             if prompt:
                 texts.append(_Text(order, prompt))
         self._others.expect(len(texts))
@@ -94,7 +96,7 @@ class OwnText:
             while reading and not self._others.came():
                 reading = wait(reading, _POLL_SECONDS).not_done
         again = [text.order for text in texts if not text.worth_keeping and not text.refused]
-        self._left = [*self._left[len(orders) :], *again]
+        self._left = [*self._left[orders:], *again]
         for text in texts:
             if text.worth_keeping:
                 self._take(text.prompt, text.tokens)

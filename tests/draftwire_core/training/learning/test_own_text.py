@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,19 @@ async def test_its_requests_are_private_and_take_half_of_the_places(serving: Ser
     await serving.verifier.generate(order([5, 6, 7], max_tokens=3))
     assert [list(each.prompt_token_ids) for each in (await anext(stream)).requests] == [[5, 6, 7]]
     await stream.aclose()
+
+
+@pytest.mark.parametrize(("slots", "together"), [(300, 5), (20, 1)])
+async def test_it_takes_half_of_the_kv_slots(serving: Serving, slots: int, together: int) -> None:
+    own = Writing(serving.client, PROMPTS, 0.0).own
+    info = await asyncio.to_thread(own._others.look)
+    serving.verifier.engine.hold(0)
+    small = replace(info, engine=replace(info.engine, total_slots=slots))
+    writing = asyncio.create_task(asyncio.to_thread(own._write, small))
+    await serving.until(lambda: serving.running == together)
+    serving.verifier.engine.go_on()
+    await writing
+    assert len(own._left) == 10 - together
 
 
 @pytest.mark.parametrize(("steps", "kept"), [(3, 0), (20, 8)])
