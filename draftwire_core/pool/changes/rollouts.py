@@ -172,6 +172,7 @@ class Rollouts:
         self._running: list[DrafterRollout] = []
         self._ended: deque[DrafterRollout] = deque(maxlen=_REMEMBERED)
         drafting.prefer = self._prefer
+        drafting.rival = self._rival
 
     def check_free(self, *drafters: str) -> None:
         """Raises ServiceError (BUSY) if one of the drafters takes part in a rollout."""
@@ -270,6 +271,13 @@ class Rollouts:
         if not all(side.name in by_name for side in rollout.sides):
             return chosen
         return by_name[rollout.next_side().name]
+
+    def _rival(self, drafter: PooledDrafter) -> PooledDrafter | None:
+        """Returns the other drafter of a drafter's rollout."""
+        rollout = self.involving(drafter.name)
+        if rollout is None:
+            return None
+        return self._roster.get((rollout.new if drafter.name == rollout.old.name else rollout.old).name)
 
     def _movable(self, drafter: PooledDrafter, other: PooledDrafter) -> list[DraftedRequest]:
         return [

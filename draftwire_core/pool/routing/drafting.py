@@ -77,6 +77,9 @@ class Drafting:
         self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
         """A hook set by the rollouts to enforce their shares."""
+        self.rival: Callable[[PooledDrafter], PooledDrafter | None] = lambda _: None
+        """A hook set by the rollouts: returns the drafter that a drafter is compared with. A request gets one of the
+        two, unless it names both."""
 
     def admit(self, request: SpeculatedRequest) -> None:
         """Starts drafting for a request, if it allows drafting and drafters are ready."""
@@ -107,7 +110,7 @@ class Drafting:
         sequence_id = drafted.sequence_id
         having = sum(drafter.has(sequence_id) for drafter in self._roster)
         while having < drafted.wanted and not drafted.request.finished:
-            eligible = self._eligible(drafted)
+            eligible = [each for each in self._eligible(drafted) if drafted.names or not self._has_rival(drafted, each)]
             chosen = self._choice.among(eligible)
             if chosen is None:
                 return
@@ -124,6 +127,10 @@ class Drafting:
             for drafter in self._roster.members
             if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(drafted.sequence_id)
         ]
+
+    def _has_rival(self, drafted: DraftedRequest, drafter: PooledDrafter) -> bool:
+        rival = self.rival(drafter)
+        return rival is not None and rival.has(drafted.sequence_id)
 
     def refill(self) -> None:
         """Assigns drafters to requests that lack some, after a drafter became ready or has room again."""

@@ -14,6 +14,14 @@ Top = Annotated[int, typer.Option(min=1, max=256, help="Likeliest tokens to lear
 LearningRate = Annotated[float, typer.Option(min=0.0, help="Highest learning rate.")]
 Seed = Annotated[int, typer.Option(help="Seed for the order of the examples.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
+Rounds = Annotated[int, typer.Option(min=0, help="Rounds to run; 0 runs until interrupted.")]
+Share = Annotated[
+    str, typer.Option(metavar="SHARE", help="Share of the requests that a draft on trial gets: 50% or 0.5.")
+]
+TrialRequests = Annotated[int, typer.Option(min=1, help="Requests of each of the two drafts needed to decide.")]
+TrialSeconds = Annotated[
+    float, typer.Option(min=1.0, help="Longest trial, in seconds; then an undecided draft is withdrawn.")
+]
 
 NEEDED = ("torch", "transformers")
 

@@ -12,7 +12,17 @@ from rich.console import Console
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
-from draftwire_core.training.cli.options import LearningRate, Threads, Top, check_training_installed, device_of
+from draftwire_core.training.cli.options import (
+    LearningRate,
+    Rounds,
+    Share,
+    Threads,
+    Top,
+    TrialRequests,
+    TrialSeconds,
+    check_training_installed,
+    device_of,
+)
 from draftwire_core.training.frozen_target.order import Device
 
 
@@ -39,22 +49,16 @@ def refresh(
         str,
         typer.Option(metavar="HOST:PORT", help="A verifier started with --allow-scoring and --share-traffic."),
     ] = "localhost:50051",
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds to run; 0 runs until interrupted.")] = 0,
+    rounds: Rounds = 0,
     requests: Annotated[int, typer.Option(min=8, help="New finished requests to collect per round.")] = 64,
     replay: Annotated[int, typer.Option(min=8, help="Most requests kept for training.")] = 512,
     top: Top = 32,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per round.")] = 200,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests per step.")] = 8,
     learning_rate: LearningRate = 5e-4,
-    share: Annotated[
-        str, typer.Option(metavar="SHARE", help="Share of the requests that a draft on trial gets: 50% or 0.5.")
-    ] = "50%",
-    trial_requests: Annotated[
-        int, typer.Option(min=1, help="Requests of each of the two drafts needed to decide.")
-    ] = 16,
-    trial_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Longest trial, in seconds; then an undecided draft is withdrawn.")
-    ] = 600,
+    share: Share = "50%",
+    trial_requests: TrialRequests = 16,
+    trial_seconds: TrialSeconds = 600,
     threads: Threads = 1,
     nice: Annotated[
         int, typer.Option(min=0, max=19, help="How far the training yields to other processes (niceness).")

@@ -22,15 +22,27 @@ class Draft:
     """A draft model in float32, so that small training steps are not rounded away."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Loads from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
+        """Loads from a directory, a GGUF file or a hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         if not sys.stderr.isatty():  # no progress bars in a log
             logging.disable_progress_bar()
         checkpoint = Checkpoint.find(source)
         place = checkpoint.directory
+        self.quantised = False
+        """Whether the weights were in blocks, which those of a checkpoint that is written are not."""
+        self._tokenizer: PreTrainedTokenizerBase
         try:
-            self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
             model = model_to_train(checkpoint, torch.float32)
-            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, local_files_only=True)
+            if checkpoint.gguf is not None:
+                from draftwire_core.engine.checkpoint.gguf.gguf_file import (
+                    GgufFile,  # needs the package gguf, which others do not
+                )
+
+                file = GgufFile.open(checkpoint.gguf)
+                self.quantised = any(part.plain is None for each in file.tensors.values() for part in each.parts)
+                self._dtype, self._tokenizer = torch.bfloat16, file.tokenizer()
+            else:
+                self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
+                self._tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
         self.source = source
@@ -41,8 +53,8 @@ class Draft:
         self.context_length = int(getattr(model.config, "max_position_embeddings", None) or 2048)
 
     def write(self, directory: Path) -> None:
-        """Writes a checkpoint with the data type of the one it was loaded from. An existing directory is replaced once
-        the new one is complete."""
+        """Writes a checkpoint with the data type of the one it was loaded from, for a GGUF file in bfloat16. An
+        existing directory is replaced once the new one is complete."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)

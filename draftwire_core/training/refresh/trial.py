@@ -10,11 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draftwire import Client, ServedRequest
-from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
+from draftwire.errors import (
+    DeadlineExceededError,
+    DrafterUnreachableError,
+    FailedPreconditionError,
+    RolloutNotFoundError,
+    UnsupportedDrafterError,
+)
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 
 _POLL_SECONDS = 0.5
 _LOAD_SECONDS = 300.0
+_CANNOT_DRAFT = (DrafterUnreachableError, FailedPreconditionError, UnsupportedDrafterError)
+"""Errors of a drafter that cannot be attached."""
+
+Ask = Callable[[str, str], None]
+"""Sends requests of its own to both drafters, given by name, so that a trial without traffic is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,9 @@ class Tally:
     name: str
     accepted_per_step: list[float] = field(default_factory=list)
 
-    def take(self, request: ServedRequest) -> None:
-        """Counts a request, if this one alone drafted for it."""
-        if request.drafters == [self.name] and request.speculation.steps:
+    def take(self, request: ServedRequest, other: str) -> None:
+        """Counts a request, if this one of the two drafted for it; drafters of other kinds draft with both alike."""
+        if self.name in request.drafters and other not in request.drafters and request.speculation.steps:
             self.accepted_per_step.append(request.speculation.accepted_tokens / request.speculation.steps)
 
     @property
@@ -62,22 +73,30 @@ def try_out(
     follower: TrafficFollower,
     old: str,
     canary: str,
-    checkpoint: Path,
+    checkpoint: Path | None,
     options: TrialOptions,
     seen: Callable[[list[ServedRequest]], None],
+    ask: Ask | None = None,
 ) -> Verdict:
     """Loads a checkpoint into the canary, gives it its share of the requests of `old`, and promotes or withdraws it.
 
-    canary: address of an idle drafter service that sees `checkpoint` under the same path. `seen` is called with the
-    requests that finish meanwhile. Raises DraftwireError, after which the rollout is withdrawn.
+    canary: address of an idle drafter service that sees `checkpoint` under the same path; or of a drafter in the
+    verifier that names the checkpoint itself, with None for `checkpoint`. `seen` is called with the requests that
+    finish meanwhile. ask: is called while none finishes; None only waits. Raises DraftwireError, after which the
+    rollout is withdrawn.
     """
-    fault = _load(client, canary, checkpoint)
+    fault = None if checkpoint is None else _load(client, canary, checkpoint)
     if fault is not None:
         return Verdict(False, old, fault)
-    new = client.drafters.rollout(old, canary, options.share).new.name
+    try:
+        new = client.drafters.rollout(old, canary, options.share, timeout=_LOAD_SECONDS).new.name
+    except _CANNOT_DRAFT as error:
+        if checkpoint is not None:
+            raise  # a service that serves the checkpoint is refused for another reason
+        return Verdict(False, old, f"it cannot draft: {error}")
     try:
         seen(follower.take(0.0))  # requests that finished before do not count for the new one
-        verdict = _watch(client, follower, old, new, options, seen)
+        verdict = _watch(client, follower, old, new, options, seen, ask)
         if verdict.promoted:
             client.drafters.promote(new)
     except RolloutNotFoundError:  # withdrawn between our looking and our deciding
@@ -106,6 +125,7 @@ def _watch(
     new: str,
     options: TrialOptions,
     seen: Callable[[list[ServedRequest]], None],
+    ask: Ask | None,
 ) -> Verdict:
     sides = Tally(old), Tally(new)
     deadline = time.monotonic() + options.seconds
@@ -119,8 +139,10 @@ def _watch(
         requests = follower.take(_POLL_SECONDS)
         seen(requests)
         for request in requests:
-            for side in sides:
-                side.take(request)
+            for side, other in ((sides[0], new), (sides[1], old)):
+                side.take(request, other)
+        if not requests and ask is not None:
+            ask(old, new)
     better = sides[1].mean > sides[0].mean
     reason = (
         f"{sides[1].mean:.3f} accepted tokens per step against {sides[0].mean:.3f} "

@@ -9,6 +9,7 @@ from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.engine.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +33,14 @@ def translation(model: PackedModel, own: Tokenizer, target: Tokenizer) -> TokenM
         raise ModelLoadError(
             f"{model.name}: the model has {model.vocab_size} tokens, but its tokenizer has {len(vocabulary)}"
         )
-    theirs = target.vocabulary()
-    token_map = TokenMap(theirs, vocabulary, SpellingCache(cache_directory()).spelled(theirs, vocabulary))
+    return token_map_of(vocabulary, target.vocabulary())
+
+
+def token_map_of(own: Vocabulary, target: Vocabulary) -> TokenMap:
+    """Returns the map between a draft model's tokens and a target's; see `translation`."""
+    token_map = TokenMap(target, own, SpellingCache(cache_directory()).spelled(target, own))
     if token_map.turns is None:
-        without = [name for name, each in (("target", theirs), ("draft model", vocabulary)) if not each.turns]
+        without = [name for name, each in (("target", target), ("draft model", own)) if not each.turns]
         reason = f"no chat template that renders for the {' and the '.join(without)}" if without else "none in common"
         log.info("turn markers not mapped", extra={"reason": reason})
     return token_map

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
@@ -14,8 +16,10 @@ from draftwire_core.engine.model.reading.text_part import whole_class
 def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:
     """Reads a model on the CPU. Raises ModelLoadError for a checkpoint that would not be served either, since tensors
     are missing, left over or of other shapes; otherwise whatever transformers raises. What a library makes of quantised
-    tensors is left to it.
+    tensors is left to it; the tensors of a GGUF file become numbers of the type.
     """
+    if checkpoint.gguf is not None:
+        return _of_gguf(checkpoint.gguf, dtype)
     model: PreTrainedModel
     with without_report():
         model, told = AutoModelForCausalLM.from_pretrained(
@@ -29,4 +33,19 @@ def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedMode
     if quantisation_of(model.config) is None:
         in_part = whole_class(model.config) is not None
         check_complete(checkpoint.name, model.config.get_text_config(decoder=True), told, in_part=in_part)
+    return model
+
+
+def _of_gguf(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Makes the model of a GGUF file with plain tensors. Raises ModelLoadError."""
+    from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile  # needs the package gguf, which others do not
+
+    file = GgufFile.open(path)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(file.config(), dtype=dtype)
+    with torch.no_grad():
+        for name, values in model.state_dict().items():
+            if name in file.tensors or not model.config.tie_word_embeddings:  # a tied head is the embedding
+                values.copy_(file.tensors[name].dequantised())
+    # The class of the model may end a text elsewhere than the file says.
+    model.generation_config = GenerationConfig.from_model_config(model.config)
     return model

@@ -35,7 +35,7 @@ class Pool:
             raise DeadlineExceededError("late")
         return SimpleNamespace(state=self._load, error="no such directory")
 
-    def rollout(self, old: str, new: str, share: float) -> Any:
+    def rollout(self, old: str, new: str, share: float, *, timeout: float) -> Any:
         self.asked.append(f"roll out {new} for {share} of {old}")
         return SimpleNamespace(new=SimpleNamespace(name=new))
 

@@ -1,0 +1,139 @@
+"""``draftwire train learn``: a draft model learns from what its verifier serves."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from draftwire.cli.connection import Connection, connecting
+from draftwire.cli.failure import Failure
+from draftwire.cli.rollout import parse_share
+from draftwire_core.training.cli.options import (
+    LearningRate,
+    Rounds,
+    Share,
+    Threads,
+    TrialRequests,
+    TrialSeconds,
+    check_training_installed,
+    device_of,
+)
+from draftwire_core.training.frozen_target.order import Device
+from draftwire_tools.loading import interrupt
+
+
+@connecting
+def learn(
+    directory: Annotated[
+        Path,
+        typer.Option(
+            "--dir", metavar="DIR", help="Directory of texts, checkpoints and state, for one target."
+        ),
+    ],
+    verifier: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="A verifier started with --share-traffic.")
+    ] = "localhost:50051",
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the drafter that learns; by default the first local:draft of the verifier."
+        ),
+    ] = None,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="For a drafter service: a second one, not attached, into which new drafts are loaded.",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="For a drafter service: the draft model that it has loaded."),
+    ] = None,
+    target_tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Directory, GGUF file or hub id of the target's tokenizer, for a draft model with another one.",
+        ),
+    ] = None,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Chat template (Jinja) that the verifier uses in place of the target's own."),
+    ] = None,
+    rounds: Rounds = 0,
+    tokens: Annotated[int, typer.Option(min=1, help="New output tokens to collect per round.")] = 4000,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Most processor seconds of training per round.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Most optimizer steps per round.")] = 400,
+    learning_rate: LearningRate = 1e-4,
+    most_megabytes: Annotated[int, typer.Option(min=1, help="Size at which the oldest texts are deleted.")] = 32,
+    share: Share = "50%",
+    trial_requests: TrialRequests = 16,
+    trial_seconds: TrialSeconds = 600,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    *,
+    connection: Connection,
+) -> None:
+    """Train the verifier's draft model on the texts that it serves, at the lowest priority, while it serves."""
+    check_training_installed()
+    from draftwire_core.training.learning.idle_priority import yield_to_others
+
+    yield_to_others()  # before torch has threads
+    import torch
+
+    from draftwire_core.engine.model.packed_model import ModelLoadError
+    from draftwire_core.engine.text.tokenizer import Tokenizer
+    from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
+    from draftwire_core.training.learning.local_seat import LocalSeat
+    from draftwire_core.training.learning.seat import Seat
+    from draftwire_core.training.learning.service_seat import ServiceSeat
+    from draftwire_core.training.learning.text_learner import TextTraining
+    from draftwire_core.training.learning.versions import Versions
+    from draftwire_core.training.refresh.trial import TrialOptions
+
+    part = parse_share(share)
+    versions = Versions(directory)
+    seat: Seat = LocalSeat(versions, drafter)
+    if canary is not None:
+        if drafter is None or draft is None:
+            raise ValueError("--canary: requires --drafter and --draft, the service that drafts and its model")
+        seat = ServiceSeat(versions, drafter, canary, draft)
+    elif draft is not None:
+        raise ValueError("--draft: is for a drafter service (--canary); local:draft names its model itself")
+    if threads:
+        torch.set_num_threads(threads)
+    console = Console(highlight=False)
+
+    def tell(line: str) -> None:
+        console.print(line, soft_wrap=True, markup=False)
+
+    def load_target_tokenizer() -> Tokenizer:
+        assert target_tokenizer is not None
+        found = Tokenizer.load(target_tokenizer)
+        if chat_template is not None:
+            found.use_chat_template(chat_template)
+        return found
+
+    before = signal.signal(signal.SIGTERM, interrupt)  # so that a trial is withdrawn
+    try:
+        with connection.client(verifier) as client:
+            LearningLoop(
+                client,
+                directory,
+                seat,
+                LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20),
+                TextTraining(seconds=seconds, steps=steps, learning_rate=learning_rate),
+                TrialOptions(part, trial_requests, trial_seconds),
+                tell,
+                None if target_tokenizer is None else load_target_tokenizer,
+                device_of(device, tell),
+            ).run(rounds or None)
+    except ModelLoadError as error:
+        raise Failure(str(error)) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,312 @@
+"""The loop of learning while serving: collect texts, train, decide by a trial, and begin again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from draftwire import Client, ServedRequest, Speculation
+from draftwire.errors import (
+    DraftwireError,
+    InvalidArgumentError,
+    NotEnabledError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.learning.draft_text import DraftText
+from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.seat import Seat, Seated
+from draftwire_core.training.learning.served_text import Origin, ServedText
+from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
+from draftwire_core.training.learning.text_store import TextStore
+from draftwire_core.training.learning.versions import Versions
+from draftwire_core.training.refresh.traffic_follower import TrafficFollower
+from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
+
+_FINAL = (InvalidArgumentError, NotEnabledError, PermissionDeniedError, UnauthenticatedError)
+"""Errors that are still there when the verifier is."""
+_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
+_ANSWER_SECONDS = 30.0
+_LOOK_SECONDS = 2.0
+"""Interval of looks for a draft model, until there is one."""
+_POLL_SECONDS = 1.0
+_SHORTEST_OUTPUT = 4
+"""Shortest output to learn from; shorter ones teach little."""
+_MOST_PROMPT = 2048
+"""Tokens that are kept of a prompt."""
+_ASKED_TOKENS = 64
+"""Output tokens of a request that the learner sends itself to decide a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningOptions:
+    """Options of the loop."""
+
+    tokens: int = 4000
+    """New output tokens to collect before each training."""
+    replay_tokens: int = 65536
+    """Newest output tokens that are trained on."""
+    held_out_tokens: int = 4096
+    """Newest held-out output tokens on which agreement is measured."""
+    most_bytes: int = 32 << 20
+    """Bound of the texts on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A checkpoint that is better on held-out texts, until a trial decides."""
+
+    version: int
+    line: str
+    """What is told of it."""
+
+
+@dataclass
+class LearningLoop:
+    """Runs rounds against one verifier, and outlives it: a lost one is waited for."""
+
+    client: Client
+    directory: Path
+    """Of texts, checkpoints and state."""
+    seat: Seat
+    options: LearningOptions
+    training: TextTraining
+    trial: TrialOptions
+    tell: Callable[[str], None]
+    target_tokenizer: Callable[[], Tokenizer] | None = None
+    """Loads the target's tokenizer, which is needed for a draft model with another one."""
+    device: str = "cpu"
+    idle: Callable[[], None] | None = None
+    """Is called about once a second while no request finishes and texts are collected. Text of the target's own is
+    made here, and given to `take`."""
+    state: LearningState = field(init=False)
+    store: TextStore = field(init=False)
+    _follower: TrafficFollower | None = field(init=False, default=None)
+    _learner: TextLearner | None = field(init=False, default=None)
+    _candidate: Candidate | None = field(init=False, default=None)
+    _asked: set[tuple[int, ...]] = field(init=False, default_factory=set)
+    """Prompts of the requests that the learner sent itself."""
+    _questions: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.versions = Versions(self.directory)
+        self.state = LearningState.read(self.directory) or LearningState("")
+
+    def run(self, rounds: int | None) -> None:
+        """Runs this many rounds, or forever; a verifier that is lost is waited for.
+
+        Raises DraftwireError if it refuses this caller or does not share its traffic, ModelLoadError, and ValueError.
+        """
+        done, wait = 0, _BACKOFF
+        while rounds is None or done < rounds:
+            try:
+                learner = self._connect()
+                wait = _BACKOFF
+                while rounds is None or done < rounds:
+                    self._round(learner)
+                    done += 1
+            except _FINAL:
+                raise
+            except (DraftwireError, TimeoutError) as error:
+                if wait == _BACKOFF:
+                    self.tell(f"verifier lost: {error}; learning goes on when it is back")
+                time.sleep(wait)
+                wait = min(_LONGEST_BACKOFF, 2 * wait)
+            finally:
+                if self._follower is not None:
+                    self._follower.close()
+                    self._follower = None
+
+    def take(self, prompt: Sequence[int], output: Sequence[int], origin: Origin) -> bool:
+        """Stores a text of the target, in its tokens; returns False for one that teaches nothing new. Any thread may
+        call it, once a first round has begun."""
+        text = ServedText.of(prompt, output, origin, _MOST_PROMPT)
+        return len(text.output) >= _SHORTEST_OUTPUT and self.store.add(text)
+
+    def _connect(self) -> TextLearner:
+        """Begins to follow the verifier, and has the promoted checkpoint draft. Returns what learns."""
+        info = self.client.model_info(timeout=_ANSWER_SECONDS)
+        if self.state.target != info.fingerprint:
+            if self.state.target:
+                self.tell("the verifier has another target: learning begins anew")
+            self._begin_anew(LearningState(info.fingerprint))
+        self.store = TextStore(
+            self.directory / "texts", info.fingerprint, most_bytes=self.options.most_bytes, tell=self.tell
+        )
+        self._follower = TrafficFollower(self.client)
+        self._follower.wait_until_following(_ANSWER_SECONDS)
+        seated = self._seated()
+        self._settle(seated)
+        if self._learner is None:
+            self._learner = self._make_learner(info.tokenizer_sha256)
+        self.tell(f"following {self.client.address}; {self.state.drafter} drafts")
+        return self._learner
+
+    def _seated(self) -> Seated:
+        """Waits for the drafter that is to learn."""
+        told = False
+        while (seated := self.seat.find(self.client, self.state)) is None:
+            if not told:
+                told = True
+                self.tell("no draft model is attached: waiting for one")
+            time.sleep(_LOOK_SECONDS)
+        return seated
+
+    def _settle(self, seated: Seated) -> None:
+        """Has the promoted checkpoint draft if the base does, and the other way round."""
+        state = self.state
+        if seated.base and state.base != seated.base:
+            if state.base:
+                self.tell(f"another draft model, {self.seat.model(seated.base)}: learning begins anew")
+            self._begin_anew(LearningState(state.target, address=state.address, canary=state.canary))
+            self.state.base = seated.base
+        state = self.state
+        state.drafter = seated.name
+        if not state.base:
+            raise ValueError(
+                f"{seated.name} has a learned checkpoint, and {self.directory} does not say what it was made of: "
+                "attach the draft model that it began with"
+            )
+        if seated.version != state.promoted:
+            try:
+                state.drafter = self.seat.put(self.client, state, seated)
+            except DraftwireError as error:
+                if seated.version or self.versions.path(state.promoted).is_dir():
+                    raise  # it may work when the verifier is asked again
+                self.tell(f"{self.versions.path(state.promoted)} is missing: {seated.name} goes on drafting ({error})")
+                state.promoted = 0
+                self._learner = None
+        self._tidy()
+        self._save()
+
+    def _make_learner(self, tokenizer_sha256: str) -> TextLearner:
+        state = self.state
+        source = str(self.versions.path(state.promoted)) if state.promoted else self.seat.model(state.base)
+        target = None
+        if Tokenizer.load(source).sha256 != tokenizer_sha256:
+            if self.target_tokenizer is None:
+                raise ValueError(
+                    f"--target-tokenizer: is needed, because {source} has another tokenizer than the target"
+                )
+            target = self.target_tokenizer()
+            if target.sha256 != tokenizer_sha256:
+                raise ValueError("--target-tokenizer: is not the tokenizer of the verifier's target")
+        return TextLearner(source, target, self.training, self.device)
+
+    def _round(self, learner: TextLearner) -> None:
+        if self._candidate is None:
+            self._collect()
+            self._candidate = self._learn(learner)
+        if self._candidate is not None:
+            self._decide(learner, self._candidate)
+
+    def _collect(self) -> None:
+        """Collects as many tokens as a training needs, held-out ones among them."""
+        assert self._follower is not None
+        while not self._has_enough():
+            requests = self._follower.take(_POLL_SECONDS)
+            self._see(requests)
+            if not requests and self.idle is not None:
+                self.idle()
+
+    def _has_enough(self) -> bool:
+        self.state.tokens = min(self.state.tokens, self.store.tokens)  # texts that were not written may be gone
+        enough = self.store.tokens - self.state.tokens >= self.options.tokens
+        return enough and all(self.store.newest(1, held_out=each) for each in (True, False))
+
+    def _see(self, requests: Sequence[ServedRequest]) -> None:
+        for request in requests:
+            if tuple(request.prompt_token_ids) not in self._asked:
+                self.take(request.prompt_token_ids, request.token_ids, "traffic")
+
+    def _learn(self, learner: TextLearner) -> Candidate | None:
+        """Trains on the newest texts. Returns the checkpoint, if it is better on held-out ones."""
+        state, options = self.state, self.options
+        learned = self._examples(learner, options.replay_tokens, held_out=False)
+        held_out = self._examples(learner, options.held_out_tokens, held_out=True)
+        new, state.tokens = self.store.tokens - state.tokens, self.store.tokens
+        if not learned or not held_out:
+            self.tell(f"round skipped: the texts have nothing that {learner.source} can learn")
+            return None
+        better = learner.learn(learned, held_out, state.version, self.tell)
+        if learner.quantised:
+            state.weights = "q8_0"
+        state.before = learner.before if state.before is None else state.before
+        state.now = learner.before
+        state.version += 1
+        line = (
+            f"v{state.version:05d}: {new} new tokens, {state.tokens} in all; agreement on held-out texts "
+            f"{100 * learner.before:.1f} % before, {100 * learner.after:.1f} % after ({learner.measured} tokens)"
+        )
+        if better:
+            try:
+                learner.write(self.versions.path(state.version))
+            except (OSError, SafetensorError) as error:  # no room, for example
+                self.tell(f"{line}; not promoted: the checkpoint cannot be written: {error}")
+                better = False
+        else:
+            self.tell(f"{line}; not promoted: it is no better")
+        self._save()
+        return Candidate(state.version, line) if better else None
+
+    def _examples(self, learner: TextLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
+        texts = self.store.newest(tokens, held_out=held_out)
+        read = (learner.example(text.prompt.tolist(), text.output.tolist()) for text in texts)
+        return [each for each in read if each is not None]
+
+    def _decide(self, learner: TextLearner, candidate: Candidate) -> Verdict:
+        """Tries a checkpoint on the traffic, or on held-out prompts while there is none."""
+        assert self._follower is not None
+        state = self.state
+        canary, checkpoint = self.seat.canary(state, self.versions.path(candidate.version))
+        verdict = try_out(
+            self.client, self._follower, state.drafter, canary, checkpoint, self.trial, self._see, self._ask
+        )
+        if verdict.promoted:
+            state.promoted, state.now = candidate.version, learner.after
+            self.seat.promoted(state, verdict)
+        else:
+            learner.go_back()
+        self._candidate = None
+        self._tidy()
+        self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")
+        self._save()
+        return verdict
+
+    def _ask(self, old: str, new: str) -> None:
+        """Has both drafters draft for a held-out prompt, if the verifier has nothing else to do."""
+        engine = self.client.model_info(timeout=_ANSWER_SECONDS).engine
+        texts = self.store.newest(self.options.held_out_tokens, held_out=True)
+        if engine.running_sequences or engine.waiting_requests or not texts:
+            return
+        prompt = texts[self._questions % len(texts)].prompt.tolist()
+        self._questions += 1
+        self._asked.add(tuple(prompt))
+        for name in (old, new):
+            self.client.generate(
+                prompt,
+                max_tokens=_ASKED_TOKENS,
+                temperature=0.0,
+                speculation=Speculation(drafter=name, planning="always"),
+                timeout=_ANSWER_SECONDS,
+            )
+
+    def _tidy(self) -> None:
+        self.versions.tidy(self.state.promoted, 0 if self._candidate is None else self._candidate.version)
+
+    def _begin_anew(self, state: LearningState) -> None:
+        self.versions.tidy(0)
+        self.state, self._learner, self._candidate = state, None, None
+        self._save()
+
+    def _save(self) -> None:
+        try:
+            self.state.write(self.directory)
+        except OSError as error:
+            self.tell(f"warning: the state of learning cannot be written: {error}")

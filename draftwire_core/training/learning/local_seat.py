@@ -1,0 +1,70 @@
+"""The seat of a draft model inside the verifier: each checkpoint is attached as a drafter of its own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from draftwire import Client
+from draftwire.errors import RolloutNotFoundError
+from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.local_draft import LocalDraft
+from draftwire_core.training.learning.seat import Seated
+from draftwire_core.training.learning.versions import Versions
+from draftwire_core.training.refresh.trial import Verdict
+
+_LOAD_SECONDS = 300.0
+
+
+class LocalSeat:
+    """A Seat (see `seat.Seat`) of ``local:draft``."""
+
+    def __init__(self, versions: Versions, name: str | None = None):
+        """name: of the drafter that is to learn; None for the first draft model in the verifier."""
+        self._versions = versions
+        self._name = name
+
+    def find(self, client: Client, state: LearningState) -> Seated | None:
+        """Returns the drafter that is ready: a learned checkpoint, the named one, or the first one."""
+        for rollout in client.drafters.rollouts():
+            if rollout.state == "running" and self._version(rollout.new.name) is not None:
+                with suppress(RolloutNotFoundError):  # it ends by itself, too
+                    client.drafters.withdraw(rollout.new.name)
+        bases = []
+        for drafter in client.drafters.list():
+            if drafter.state != "ready" or LocalDraft.parse(drafter.address) is None:
+                continue
+            version = self._version(drafter.address)
+            if version is not None:
+                return Seated(drafter.name, "", version)
+            if self._name in (None, drafter.name):
+                bases.append(Seated(drafter.name, drafter.address, 0))
+        return bases[0] if bases else None
+
+    def put(self, client: Client, state: LearningState, seated: Seated) -> str:
+        """Swaps what drafts for the promoted checkpoint or the base."""
+        address = self._address(state, self._versions.path(state.promoted)) if state.promoted else state.base
+        return client.drafters.swap(seated.name, address, timeout=_LOAD_SECONDS).drafter.name
+
+    def model(self, base: str) -> str:
+        """Returns the model that the address names."""
+        found = LocalDraft.parse(base)
+        assert found is not None, "a base is a draft model's address"
+        return found.model
+
+    def canary(self, state: LearningState, checkpoint: Path) -> tuple[str, Path | None]:
+        """Returns an address that names the checkpoint, with the options of the base."""
+        return self._address(state, checkpoint), None
+
+    def promoted(self, state: LearningState, verdict: Verdict) -> None:
+        """Notes the drafter's name."""
+        state.drafter = verdict.drafter
+
+    def _version(self, address: str) -> int | None:
+        found = LocalDraft.parse(address)
+        return None if found is None else self._versions.number(found.model)
+
+    def _address(self, state: LearningState, checkpoint: Path) -> str:
+        base = LocalDraft.parse(state.base)
+        assert base is not None, "a base is a draft model's address"
+        return base.of(str(checkpoint), state.weights).address

@@ -1,0 +1,65 @@
+"""The seat of a draft model in two drafter services, of which one drafts and the other one is the canary."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from draftwire import Client
+from draftwire.errors import InternalError, RolloutNotFoundError
+from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.seat import Seated
+from draftwire_core.training.learning.versions import Versions
+from draftwire_core.training.refresh.trial import Verdict
+
+_LOAD_SECONDS = 300.0
+
+
+class ServiceSeat:
+    """A Seat (see `seat.Seat`) of drafter services, which must see the checkpoints under the same paths."""
+
+    def __init__(self, versions: Versions, name: str, canary: str, draft: str):
+        """name: of the drafter. canary: address of the other service. draft: what the drafter has loaded at first."""
+        self._versions = versions
+        self._name, self._canary, self._draft = name, canary, draft
+
+    def find(self, client: Client, state: LearningState) -> Seated | None:
+        """Returns the drafter that took over last, or else the named one, if it is ready."""
+        state.canary = state.canary or self._canary
+        for rollout in client.drafters.rollouts():
+            if rollout.state == "running" and rollout.new.name == state.canary:
+                with suppress(RolloutNotFoundError):  # it ends by itself, too
+                    client.drafters.withdraw(rollout.new.name)
+        ready = {each.name: each for each in client.drafters.list() if each.state == "ready"}
+        for name in (state.drafter, self._name):
+            drafter = ready.get(name)
+            if drafter is None:
+                continue
+            if drafter.address == state.canary:  # the other one of the two drafts now
+                state.canary = state.address
+            state.address = drafter.address
+            model = drafter.model.model_id if drafter.model is not None else ""
+            learned = state.promoted and Path(model).name == self._versions.path(state.promoted).name
+            return Seated(name, "", state.promoted) if learned else Seated(name, self._draft, 0)
+        return None
+
+    def put(self, client: Client, state: LearningState, seated: Seated) -> str:
+        """Has the drafter's service load the promoted checkpoint, or the base."""
+        model = str(self._versions.path(state.promoted)) if state.promoted else state.base
+        load = client.drafters.load_model(state.address, model, wait=True, timeout=_LOAD_SECONDS)
+        if load.state != "serving":
+            raise InternalError(f"{state.address} cannot serve {model}: {load.error}")
+        return seated.name
+
+    def model(self, base: str) -> str:
+        """Returns the checkpoint itself."""
+        return base
+
+    def canary(self, state: LearningState, checkpoint: Path) -> tuple[str, Path | None]:
+        """Returns the free service, which is to load the checkpoint."""
+        return state.canary, checkpoint
+
+    def promoted(self, state: LearningState, verdict: Verdict) -> None:
+        """Notes the drafter, and that the service of the one before is the next canary."""
+        state.drafter = verdict.drafter
+        state.address, state.canary = state.canary, state.address
