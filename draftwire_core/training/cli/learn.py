@@ -30,9 +30,7 @@ from draftwire_tools.loading import interrupt
 def learn(
     directory: Annotated[
         Path,
-        typer.Option(
-            "--dir", metavar="DIR", help="Directory of texts, checkpoints and state, for one target."
-        ),
+        typer.Option("--dir", metavar="DIR", help="Directory of texts, checkpoints and state, for one target."),
     ],
     verifier: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="A verifier started with --share-traffic.")

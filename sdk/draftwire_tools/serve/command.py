@@ -21,6 +21,9 @@ from draftwire_tools.service import check_services_installed
 NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft MODEL"
 """Purpose of the default drafter."""
 
+STAYS = "texts stay on this machine"
+NOTHING_TO_LEARN = "nothing can learn: there is no draft model in the verifier; add --draft 'local:draft?model=MODEL'"
+
 
 def serve(
     model: Annotated[
@@ -79,6 +82,18 @@ def serve(
             help="Device of the models: auto (a GPU if torch can use one), cpu, cuda or cuda:N.",
         ),
     ] = "auto",
+    learn: Annotated[
+        bool,
+        typer.Option(
+            "--learn",
+            help="Have the draft model in the verifier learn from what is served, when the processor is idle. The texts "
+            "are kept on this machine.",
+        ),
+    ] = False,
+    learn_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory of what --learn keeps; by default one in ~/.local/share."),
+    ] = None,
     log: Annotated[Path, typer.Option(metavar="FILE", help="One log of all processes; lines are added.")] = Path(
         "draftwire.log"
     ),
@@ -97,7 +112,7 @@ def serve(
     place = device_here(device)
     _line(console, "device", place.about)
     _line(console, "log", str(log.resolve()))
-    drafts, options = draft or (AUTO,), Options(place, chat_template, target_tokenizer, flags)
+    drafts, options = draft or (AUTO,), Options(place, chat_template, target_tokenizer, flags, learn, learn_dir)
     check(drafts, options)
     running = None
     try:
@@ -148,6 +163,12 @@ def _tell(running: Serving, console: Console) -> None:
     _line(console, "verifier", f"{address} (gRPC)")
     if address != USUAL_VERIFIER:
         _line(console, "", f"for other commands: export DRAFTWIRE_VERIFIER={address}")
+    if plan.options.learn:
+        _line(
+            console,
+            "learning",
+            NOTHING_TO_LEARN if running.learner is None else f"{running.learner.directory}; {STAYS}",
+        )
     if running.drafting == (LOOKUP,):
         _line(console, "note", NOTE)
     console.print("serving; Ctrl-C stops it")

@@ -26,6 +26,10 @@ class Options:
     """Directory, GGUF file or hub id of the target's tokenizer, for draft models with another one."""
     gateway_flags: tuple[str, ...] = ()
     """Flags for the gateway, such as those of TLS."""
+    learn: bool = False
+    """Whether the draft model in the verifier learns from what is served."""
+    learn_directory: Path | None = None
+    """Directory of what is learned; None for the usual one."""
 
     @property
     def scheme(self) -> str:
@@ -92,6 +96,8 @@ def check(drafts: Sequence[str], options: Options) -> None:
         raise ValueError(f"--chat-template: there is no file {options.chat_template}")
     if options.target_tokenizer is not None and all(each.startswith(LOCAL) or each == AUTO for each in drafts):
         raise ValueError("--target-tokenizer: applies to draft models (--draft), and none is given")
+    if options.learn_directory is not None and not options.learn:
+        raise ValueError("--learn-dir: applies to --learn, which is not given")
 
 
 def name_of(model: str) -> str:

@@ -21,6 +21,7 @@ from draftwire.errors import DraftwireError
 from draftwire_tools.loading import Loading, interrupt
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
+from draftwire_tools.serve.learner_process import LearnerProcess, learning_directory, tunable
 from draftwire_tools.serve.one_log import OneLog
 from draftwire_tools.serve.plan import DRAFT, LOCAL, Options, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
@@ -53,24 +54,29 @@ class Serving:
         plan: ServePlan,
         drafting: Sequence[str],
         console: Console,
+        learner: LearnerProcess | None = None,
     ) -> None:
-        """drafters: by name. client: of the verifier. drafting: names and addresses of the drafters that are ready."""
+        """drafters: by name. client: of the verifier. drafting: names and addresses of the drafters that are ready.
+        learner: None if nothing learns."""
         self.gateway, self.verifier, self.drafters = gateway, verifier, drafters
         self.plan = plan
         self.drafting = tuple(drafting)
+        self.learner = learner
         self._client = client
         self._console = console
         self._gain = Gain(client, plan)
 
     def watch(self) -> None:
-        """Watches until interrupted. The loss of a drafter is reported, and serving goes on; so is the gain, now and
-        then.
+        """Watches until interrupted. The loss of a drafter or of the learner is reported, and serving goes on; so are
+        what was learned, and the gain, now and then.
 
         Raises:
             Failure: the gateway or the verifier has ended.
             KeyboardInterrupt: on Ctrl-C and SIGTERM.
         """
-        left = dict(self.drafters)
+        left: dict[str, Job] = dict(self.drafters)
+        if self.learner is not None:
+            left[self.learner.name] = self.learner
         due = time.monotonic() + _GAIN_SECONDS
         while True:
             for child in (self.gateway, self.verifier):
@@ -83,17 +89,19 @@ class Serving:
                     self._console.print(f"{why}\nserving continues without it", soft_wrap=True)
             if time.monotonic() > due:
                 with contextlib.suppress(DraftwireError):  # busy or ending, which the loop above finds
-                    self._say(self._gain.news())
+                    self._say("gain", self._gain.news())
+                for line in () if self.learner is None else self.learner.news():
+                    self._say("learned", line)
                 due = time.monotonic() + _GAIN_SECONDS
             time.sleep(_POLL_SECONDS)
 
     def tell_gain(self) -> None:
         """Says what drafting has gained, as far as it is known."""
-        self._say(self._gain.line())
+        self._say("gain", self._gain.line())
 
-    def _say(self, gain: str | None) -> None:
-        if gain is not None:
-            self._console.print(f"{'gain':9} {gain}", soft_wrap=True)
+    def _say(self, name: str, text: str | None) -> None:
+        if text is not None:
+            self._console.print(f"{name:9} {text}", soft_wrap=True, markup=False)
 
 
 @contextmanager
@@ -173,6 +181,9 @@ def _started(
         flags += cache
     flags += [part for address in plan.local for part in ("--drafter", address)]
     flags += together_flags(plan)
+    learns = options.learn and tunable(plan)
+    if learns:
+        flags += ["--share-traffic"]
     if options.chat_template is not None:
         flags += ["--chat-template", str(options.chat_template.resolve())]
     verifier = Service(
@@ -184,7 +195,13 @@ def _started(
     drafting = _attach(client, running, plan, console)
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
-    return Serving(gateway, verifier, running, client, plan, drafting, console)
+    learner = None
+    if learns and any(address.partition("?")[0] == DRAFT for address in drafting):
+        directory = learning_directory(plan, client.model_info().fingerprint)
+        learner = LearnerProcess(verifier.address, directory, plan, scratch)
+        children.insert(-1, learner)
+        log.follow(learner)
+    return Serving(gateway, verifier, running, client, plan, drafting, console, learner)
 
 
 def together_flags(plan: ServePlan) -> tuple[str, ...]:

@@ -1,0 +1,57 @@
+"""The learner of the draft model as a child process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from draftwire.cli.failure import Failure
+from draftwire_tools.serve.plan import DRAFT, ServePlan, name_of
+from draftwire_tools.service import Job
+
+_PROMOTED = "; promoted: "
+"""What the learner says of a version that drafts from now on."""
+_FINGERPRINT = 12
+"""Characters of a target's fingerprint in the name of a directory."""
+
+
+class LearnerProcess(Job):
+    """A child process that trains the draft model in the verifier. It has the lowest priority and one thread."""
+
+    def __init__(self, verifier: str, directory: Path, plan: ServePlan, logs: Path) -> None:
+        """Starts it. verifier: its address. directory: of texts and checkpoints."""
+        self.directory = directory
+        flags = ["--verifier", verifier, "--dir", str(directory), "--target-tokenizer", plan.model]
+        if plan.options.chat_template is not None:
+            flags += ["--chat-template", str(plan.options.chat_template.resolve())]
+        super().__init__("learner", ["-m", "draftwire.cli", "train", "learn", *flags], logs)
+        self._read = 0
+
+    def news(self) -> list[str]:
+        """Returns the lines about versions that were promoted since the last call."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            whole = log.read().rpartition(b"\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        return [line for line in whole.decode(errors="replace").splitlines() if _PROMOTED in line]
+
+
+def tunable(plan: ServePlan) -> bool:
+    """Returns whether a plan has a draft model in the verifier, which can learn."""
+    return any(address.partition("?")[0] == DRAFT for address in plan.local)
+
+
+def learning_directory(plan: ServePlan, fingerprint: str) -> Path:
+    """Returns the directory of a target's texts and checkpoints: the given one, or by default one in ``$XDG_DATA_HOME``
+    or ``~/.local/share``.
+
+    Raises:
+        Failure: there is none, for a user without a home.
+    """
+    if plan.options.learn_directory is not None:
+        return plan.options.learn_directory.resolve()
+    try:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    except RuntimeError:
+        raise Failure("--learn: this user has no home directory; name a directory with --learn-dir") from None
+    return data / "draftwire" / "learning" / f"{name_of(plan.model)}-{fingerprint[:_FINGERPRINT]}"

@@ -1,0 +1,57 @@
+"""A text in the draft model's tokens is what the translating drafter has read of it when it is served."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.training.learning.draft_text import DraftText, read_text
+from tests.harness.engine.engines import packed
+from tests.harness.engine.special_models import quick_model
+from tests.harness.engine.translation import KINDS, token_map, vocabulary
+from tests.harness.models.byte_tokenizers import TEXT
+
+
+@pytest.mark.parametrize("draft", [kind for kind in KINDS if kind != "target"])
+def test_it_is_read_as_a_drafter_reads_it_that_serves(draft: str) -> None:
+    translation = token_map("target", draft)
+    tokens = [*translation.target.opening, *translation.target.encode(TEXT[1].encode() + b"\n\n" + TEXT[0].encode())]
+    model = packed(quick_model(vocab_size=len(vocabulary(draft))))
+    for first in (1, 9, len(tokens) - 1):
+        drafter = TranslatingDrafter(model, translation)
+        drafter.open("a", DraftSpec(tokens[:first], SamplingParams(), 8, len(tokens) + 8))
+        for end in range(first + 1, len(tokens) + 1):
+            drafter.commit("a", end, [tokens[end - 1]])
+        read = read_text(tokens[:first], tokens[first:], translation)
+        assert read is not None
+        assert read.tokens.tolist() == drafter._drafts["a"].tokens
+        if first > 1:  # a text needs one token before those that are learned, also behind an empty prompt
+            prompt = translation.draft.spell(read.tokens[: read.first].tolist())
+            assert translation.target.spell(tokens[:first]).startswith(prompt), "nothing of the output is left out"
+
+
+def test_without_translation_the_tokens_are_the_targets() -> None:
+    read = read_text([4, 5], [6, 7, 8], None)
+    assert read is not None
+    assert (read.tokens.tolist(), read.first, read.positions) == ([4, 5, 6, 7, 8], 2, 3)
+    assert read_text([4, 5], [], None) is None
+
+
+@given(st.integers(2, 12), st.integers(2, 60), st.integers(1, 59))
+def test_windows_have_each_token_of_the_output_once(size: int, length: int, first: int) -> None:
+    text = DraftText(np.arange(100, 100 + length, dtype=np.int32), min(first, length - 1))
+    windows = list(text.windows(size))
+    learned = [token for window in windows for token in window.token_ids[:, 0].tolist()]
+    assert learned == text.tokens[text.first :].tolist()
+    for window in windows:
+        assert len(window.tokens) <= size
+        assert window.tokens[0] == 100
+        assert all(after == before + 1 for before, after in pairwise(window.tokens[1:].tolist()))
+        assert window.first + window.positions == len(window.tokens)
+        assert (window.log_probs == 0).all()
+    assert all(window.first >= size // 2 for window in windows[1:]), "half of it is what is before"

@@ -1,0 +1,109 @@
+"""A draft model that learns texts, with the target's tokenizer and with another one."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.model.reading.model_to_train import model_to_train
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.distillation.draft import Draft
+from draftwire_core.training.learning.draft_text import DraftText
+from draftwire_core.training.learning.text_learner import TextLearner, TextTraining, agreement, batches
+from tests.harness.checkout import MODELS
+from tests.harness.models.gguf_model import write_checkpoint_as_gguf
+
+QUICK = TextTraining(steps=12, epochs=100, step_tokens=64, window=32, learning_rate=3e-3)
+PROMPT, OUTPUT = "def read_config(path):\n", "    return self.__class__(other for other in path)\n"
+
+
+@pytest.fixture(scope="module")
+def target() -> Tokenizer:
+    return Tokenizer.load(str(MODELS / "target"))
+
+
+def texts(learner: TextLearner, target: Tokenizer) -> list[DraftText]:
+    found = learner.example(target.encode(PROMPT), target.encode(OUTPUT, add_special_tokens=False))
+    assert found is not None
+    return [found]
+
+
+@pytest.mark.parametrize("draft", ["draft-untrained", "draft-other"])
+def test_it_learns_and_goes_on_from_what_it_wrote(draft: str, target: Tokenizer, tmp_path: Path) -> None:
+    learner = TextLearner(str(MODELS / draft), target, QUICK)
+    learned = texts(learner, target)
+    told: list[str] = []
+    assert learner.learn(learned, learned, 0, told.append)
+    assert learner.after > learner.before
+    assert learner.measured == learned[0].positions
+    assert told[-1].startswith("step 12 of 12, cross-entropy")
+    learner.write(tmp_path / "v00001")
+    assert learner.source == str(tmp_path / "v00001")
+    again = TextLearner(learner.source, target, QUICK)
+    assert [each.tokens.tolist() for each in texts(again, target)] == [each.tokens.tolist() for each in learned]
+    model = Draft(learner.source).model
+    windows = [window for each in learned for window in each.windows(32)]
+    assert agreement(model, windows, 32) == pytest.approx(learner.after, abs=0.1), "as it was rounded"
+    learner.go_back()
+    assert learner.source == str(MODELS / draft)
+
+
+def test_what_is_no_better_is_forgotten(target: Tokenizer) -> None:
+    learner = TextLearner(str(MODELS / "draft-untrained"), None, TextTraining(steps=1, learning_rate=0.0))
+    learned = texts(learner, target)
+    assert not learner.learn(learned, learned, 0, lambda _: None)
+    assert learner.after == learner.before
+    with pytest.raises(AssertionError):
+        learner.write(Path("nowhere"))
+
+
+def test_the_training_ends_with_its_time(target: Tokenizer) -> None:
+    learner = TextLearner(str(MODELS / "draft-untrained"), None, TextTraining(seconds=1e-9))
+    learned = texts(learner, target)
+    assert not learner.learn(learned, learned, 0, lambda line: pytest.fail(line))
+
+
+def test_tokens_beyond_the_vocabulary_are_refused(draft: Path) -> None:
+    learner = TextLearner(str(draft), None, QUICK)
+    read = learner.example([1, 2], [3, 200])
+    assert read is not None
+    with pytest.raises(ModelLoadError, match="the texts have tokens beyond its 200"):
+        learner.learn([read], [read], 0, lambda _: None)
+
+
+def test_padding_changes_nothing(draft: Path) -> None:
+    windows = [
+        window
+        for length in (3, 9, 30, 5)
+        for window in DraftText(torch.arange(3, 3 + length).int().numpy(), 1).windows(32)
+    ]
+    model = Draft(str(draft)).model
+    alone = [agreement(model, [window], 32) * window.positions for window in windows]
+    together = agreement(model, windows, 32) * sum(window.positions for window in windows)
+    assert together == pytest.approx(sum(alone))
+    assert [len(part) for part in batches(windows, 32)] == [3, 1]
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_a_model_in_a_gguf_file_is_trained_and_written_as_a_checkpoint(
+    kind: str, target: Tokenizer, tmp_path: Path
+) -> None:
+    file = write_checkpoint_as_gguf(tmp_path / "draft.gguf", MODELS / "draft-other", kind)
+    plain = model_to_train(Checkpoint.find(str(MODELS / "draft-other")), torch.float32)
+    read = model_to_train(Checkpoint.find(str(file)), torch.float32)
+    for name, values in plain.state_dict().items():
+        torch.testing.assert_close(read.state_dict()[name], values, rtol=0, atol=0 if kind == "F32" else 0.05)
+    learner = TextLearner(str(file), target, QUICK)
+    learned = texts(learner, target)
+    assert learner.learn(learned, learned, 0, lambda _: None)
+    assert learner.quantised == (kind == "Q8_0")
+    learner.write(tmp_path / "v00001")
+    written = Draft(str(tmp_path / "v00001"))
+    own, new = Tokenizer.load(str(file)), Tokenizer.load(str(tmp_path / "v00001"))
+    assert own.sha256 == new.sha256
+    assert own.vocabulary().turns == new.vocabulary().turns
+    assert own.vocabulary().opening == new.vocabulary().opening
+    assert {each.dtype for each in written.model.state_dict().values()} == {torch.float32}, "for training"
+    config = (tmp_path / "v00001" / "config.json").read_text()
+    assert '"bfloat16"' in config

@@ -1,0 +1,123 @@
+"""A draft model in the verifier learns from what is served, and what it has learned outlives every process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from draftwire import Client, Speculation
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.served_text import ServedText
+from tests.harness import processes
+from tests.harness.checkout import MODELS
+from tests.harness.lasting_address import lasting_address
+from tests.harness.services.services import Services
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually
+
+pytestmark = pytest.mark.slow
+
+
+def untrained(name: str, place: Path) -> Path:
+    """Writes a bundled model with random weights."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODELS / name))
+    model.save_pretrained(place)
+    for file in (MODELS / name).glob("tokenizer*"):
+        (place / file.name).write_bytes(file.read_bytes())
+    return place
+
+
+def prompts() -> list[str]:
+    """Returns prompts of which two are held out."""
+    tokenizer = Tokenizer.load(str(MODELS / "target"))
+    texts = [f"def read_{name}(path):\n" for name in ("a", "config", "file", "lines", "table", "text", "user", "json")]
+    texts += [f"class {name}:\n" for name in ("Node", "Tree", "Item", "Table", "Reader", "Writer", "Parser", "Field")]
+    texts += [f"import {name}\n" for name in ("os", "sys", "re", "json", "time", "math", "enum", "types", "random")]
+    held = [each for each in texts if ServedText.of(tokenizer.encode(each), [1], "own", 64).held_out]
+    assert held, "none of the prompts is held out"
+    return [*held[:2], *[each for each in texts if each not in held][:8]]
+
+
+@contextmanager
+def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable, "-m", "tests.harness.eager_learner", "--verifier", verifier, "--dir", str(place),
+        "--target-tokenizer", str(MODELS / "target"), "--tokens", "300", "--steps", "60", "--learning-rate", "3e-3",
+        "--trial-requests", "2", *flags,
+    ]  # fmt: skip
+    with log.open("ab") as output:
+        process = processes.Popen(
+            command, env=os.environ | processes.ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("name", ["draft", "draft-other"])
+def test_what_was_learned_drafts_after_a_restart_of_everything(
+    name: str, services: Services, tmp_path: Path
+) -> None:
+    base = f"local:draft?model={untrained(name, tmp_path / 'base')}&kv_slots=4096"
+    place, log, address = tmp_path / "learned", tmp_path / "learner.log", lasting_address()
+    flags = ("--share-traffic", "--drafter", base, "--listen", address)
+    asked = prompts()
+
+    def ask(client: Client) -> list[list[int]]:
+        forced = Speculation(planning="always")
+        options = {"max_tokens": 48, "temperature": 0.0, "ignore_eos": True, "speculation": forced}
+        return [client.generate(each, **options).token_ids for each in asked]
+
+    def model(client: Client) -> str:
+        (drafter,) = client.drafters.list()
+        return drafter.address.partition("model=")[2].partition("&")[0]
+
+    def promoted() -> bool:
+        assert process.poll() is None, log.read_text()
+        return "; promoted: " in log.read_text()
+
+    verifier = services.verifier("target", *flags)
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        with learner(address, place, log) as process:
+            eventually(lambda: "following" in log.read_text(), "it follows", patience=LONG_PATIENCE)
+            plain = ask(client)
+            # No more requests: the learner decides by requests of its own.
+            eventually(promoted, "a checkpoint takes over", patience=LONG_PATIENCE)
+            learned = model(client)
+            assert Path(learned).parent == place
+            assert ask(client) == plain
+            verifier.kill()
+            verifier = services.verifier("target", *flags)
+            assert verifier.address == address
+            eventually(lambda: model(client) != str(tmp_path / "base"), "it is swapped in", patience=LONG_PATIENCE)
+        assert "verifier lost" in log.read_text()
+        state = LearningState.read(place)
+        assert state is not None
+        assert state.promoted >= 1
+        assert (state.before or 0) < (state.now or 0)
+        assert ask(client) == plain
+        verifier.kill()
+        verifier = services.verifier("target", *flags)
+        assert verifier.address == address
+        assert model(client) == str(tmp_path / "base")
+        with learner(address, place, log) as process:
+            eventually(lambda: model(client) == str(place / f"v{state.promoted:05d}"), "again", patience=LONG_PATIENCE)
+            assert ask(client) == plain
+        assert len(list(place.glob("v*"))) <= 2
+
+
+def test_traffic_that_is_not_shared_is_told(services: Services, tmp_path: Path) -> None:
+    verifier = services.verifier("target")
+    log = tmp_path / "log"
+    with learner(verifier.address, tmp_path / "learned", log) as process:
+        assert process.wait(LONG_PATIENCE) == 1
+    assert "start the verifier with --share-traffic" in log.read_text()
