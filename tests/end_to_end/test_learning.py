@@ -64,9 +64,7 @@ def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subp
 
 
 @pytest.mark.parametrize("name", ["draft", "draft-other"])
-def test_what_was_learned_drafts_after_a_restart_of_everything(
-    name: str, services: Services, tmp_path: Path
-) -> None:
+def test_what_was_learned_drafts_after_a_restart_of_everything(name: str, services: Services, tmp_path: Path) -> None:
     base = f"local:draft?model={untrained(name, tmp_path / 'base')}&kv_slots=4096"
     place, log, address = tmp_path / "learned", tmp_path / "learner.log", lasting_address()
     flags = ("--share-traffic", "--drafter", base, "--listen", address)

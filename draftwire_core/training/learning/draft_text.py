@@ -64,7 +64,7 @@ def read_text(prompt: Sequence[int], output: Sequence[int], token_map: TokenMap 
         for token in output:
             draft.commit([token])
         tokens = draft.tokens
-        # The end of the prompt may be read anew together with the output.
+        # The end of the prompt may be read again together with the output.
         same = (place for place, pair in enumerate(zip(before, tokens, strict=False)) if pair[0] != pair[1])
         first = next(same, min(len(before), len(tokens)))
     first = max(1, first)

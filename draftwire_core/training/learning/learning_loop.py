@@ -63,7 +63,7 @@ class Candidate:
 
     version: int
     line: str
-    """What is told of it."""
+    """The line about it, which ends with the decision."""
 
 
 @dataclass
@@ -134,10 +134,10 @@ class LearningLoop:
         info = self.client.model_info(timeout=_ANSWER_SECONDS)
         if self.state.target != info.fingerprint:
             if self.state.target:
-                self.tell("the verifier has another target: learning begins anew")
+                self.tell("the verifier has another target: learning begins again")
             self._begin_anew(LearningState(info.fingerprint))
         self.store = TextStore(
-            self.directory / "texts", info.fingerprint, most_bytes=self.options.most_bytes, tell=self.tell
+            self.directory / "texts", info.fingerprint, most_bytes=self.options.most_bytes, warn=self.tell
         )
         self._follower = TrafficFollower(self.client)
         self._follower.wait_until_following(_ANSWER_SECONDS)
@@ -163,7 +163,7 @@ class LearningLoop:
         state = self.state
         if seated.base and state.base != seated.base:
             if state.base:
-                self.tell(f"another draft model, {self.seat.model(seated.base)}: learning begins anew")
+                self.tell(f"another draft model, {self.seat.model(seated.base)}: learning begins again")
             self._begin_anew(LearningState(state.target, address=state.address, canary=state.canary))
             self.state.base = seated.base
         state = self.state

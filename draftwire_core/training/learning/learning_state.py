@@ -16,7 +16,7 @@ class LearningState:
     target: str
     """Fingerprint of the target."""
     base: str = ""
-    """What drafted at first: the address of a draft model in the verifier, or the checkpoint of a drafter service."""
+    """The draft at first: the address of a draft model in the verifier, or the checkpoint of a drafter service."""
     weights: str = "checkpoint"
     """Type of the weights of linear layers that a checkpoint is served with, unless the address of the base says."""
     version: int = 0

@@ -23,7 +23,7 @@ class Seated:
 
 
 class Seat(Protocol):
-    """Where the drafts run. All methods raise DraftwireError."""
+    """The place where the drafts run. All methods raise DraftwireError."""
 
     def find(self, client: Client, state: LearningState) -> Seated | None:
         """Returns the drafter; None if there is none yet. Ends a trial that a killed process has left."""

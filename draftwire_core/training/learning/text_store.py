@@ -45,16 +45,16 @@ class _Segment:
 class TextStore:
     """The texts of one target, also kept in memory. One process at a time may use a directory; threads may share it."""
 
-    def __init__(self, directory: Path, target: str, *, most_bytes: int, tell: Callable[[str], None]):
+    def __init__(self, directory: Path, target: str, *, most_bytes: int, warn: Callable[[str], None]):
         """Opens or creates a store. Texts of another target are deleted.
 
-        target: fingerprint of the target. most_bytes: bound of the files, and of the texts in memory. tell: receives
+        target: fingerprint of the target. most_bytes: bound of the files, and of the texts in memory. warn: receives
         warnings.
         """
         self._directory = directory
         self._segment_bytes = max(1, most_bytes // _SEGMENTS)
         self._most_bytes = most_bytes
-        self._tell = tell
+        self._report = warn
         self._lock = threading.Lock()
         self._failing = False
         self._segments: deque[_Segment] = deque()
@@ -159,7 +159,7 @@ class TextStore:
         """Says once, until a text is written again, that texts are not written."""
         if not self._failing:
             self._failing = True
-            self._tell(
+            self._report(
                 f"warning: {self._directory}: {error.strerror or error}; texts are kept in memory until it works"
             )
 

@@ -86,8 +86,8 @@ def serve(
         bool,
         typer.Option(
             "--learn",
-            help="Have the draft model in the verifier learn from what is served, when the processor is idle. The texts "
-            "are kept on this machine.",
+            help="Have the draft model in the verifier learn from what is served, in idle time. Texts are kept on this "
+            "machine.",
         ),
     ] = False,
     learn_dir: Annotated[

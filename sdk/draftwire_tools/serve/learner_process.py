@@ -10,7 +10,7 @@ from draftwire_tools.serve.plan import DRAFT, ServePlan, name_of
 from draftwire_tools.service import Job
 
 _PROMOTED = "; promoted: "
-"""What the learner says of a version that drafts from now on."""
+"""The part of a line about a version that drafts from now on."""
 _FINGERPRINT = 12
 """Characters of a target's fingerprint in the name of a directory."""
 

@@ -174,6 +174,17 @@ async def test_requests_that_name_a_side_stay_there(verifier: InProcessVerifier,
         assert not second.opened
 
 
+async def test_requests_with_several_drafters_get_one_of_the_two(verifier: InProcessVerifier, listening: Any) -> None:
+    first, third, second = (listening(address) for address in ("a:1", "third:1", "b:1"))
+    for address in ("a:1", "third:1"):
+        await verifier.pool.membership.attach(address, "")
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    requests = await many(verifier, 4, speculation=SpeculationOptions(drafters=2))
+    await verifier.until(lambda: len(third.open) == 4 and len(first.open) + len(second.open) == 4)
+    assert (len(first.open), len(second.open)) == (2, 2)
+    await finish(verifier, requests)
+
+
 class TestFaults:
     async def test_calls(self, verifier: InProcessVerifier, listening: Any) -> None:
         for index in (1, 2, 3, 4):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from draftwire import Prediction
 from draftwire._messages.scoring import ScoreReader
 from draftwire._messages.traffic import read_traffic
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire_core.training.learning import idle_priority
 from tests.harness.command import Command
 from tests.harness.forbidden_imports import FORBID
 from tests.harness.waiting import LONG_PATIENCE
@@ -43,6 +45,21 @@ def test_a_distillation_has_one_teacher(monkeypatch: pytest.MonkeyPatch, capsys:
         assert (outcome.code, outcome.err) == (2, "draftwire: --verifier, --target: give exactly one of them\n")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--canary", "c:1"], "--canary: requires --drafter and --draft, the service that drafts and its model"),
+        (["--draft", "d"], "--draft: is for a drafter service (--canary); local:draft names its model itself"),
+    ],
+)
+def test_learning_in_services_needs_all_of_them(
+    options: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(idle_priority, "yield_to_others", lambda: None)
+    outcome = Command(monkeypatch, capsys)("train", "learn", "--dir", str(tmp_path), *options)
+    assert (outcome.code, outcome.err) == (2, f"draftwire: {words}\n")
+
+
 MISSING = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)")
 ABSENT = """
 import importlib.util
@@ -58,6 +75,7 @@ class TestWithoutTorch:
         [
             "distill --draft d --prompts p --out o --target t",
             "refresh --drafter n --draft d --canary localhost:1 --out o",
+            "learn --dir d",
         ],
     )
     def test_commands_say_what_they_need(self, arguments: str) -> None:

@@ -28,4 +28,4 @@ def test_another_model_gets_the_same_options(address: str, replaced: str) -> Non
     again = LocalDraft.parse(normal)
     assert again is not None
     assert again.model == "/new v", "the verifier reads it as it was meant"
-    assert found.of("/new").address == address.replace(found.model, "/new")
+    assert found.of("/new").address == address.replace(f"={found.model}", "=/new")

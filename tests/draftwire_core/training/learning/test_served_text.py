@@ -22,7 +22,7 @@ def test_one_prompt_in_ten_is_held_out_whatever_was_written() -> None:
     held = [number for number in range(1000) if of([number, 3], [1, 2]).held_out]
     assert 70 < len(held) < 130
     assert all(of([number, 3], [9]).held_out == (number in held) for number in range(1000))
-    assert held[:3] == [2, 10, 12]  # as in every other process
+    assert held[:3] == [1, 12, 16]  # as in every other process
 
 
 def test_equal_texts_have_equal_keys() -> None:

@@ -61,7 +61,7 @@ def test_what_is_no_better_is_forgotten(target: Tokenizer) -> None:
 def test_the_training_ends_with_its_time(target: Tokenizer) -> None:
     learner = TextLearner(str(MODELS / "draft-untrained"), None, TextTraining(seconds=1e-9))
     learned = texts(learner, target)
-    assert not learner.learn(learned, learned, 0, lambda line: pytest.fail(line))
+    assert not learner.learn(learned, learned, 0, pytest.fail)
 
 
 def test_tokens_beyond_the_vocabulary_are_refused(draft: Path) -> None:

@@ -23,7 +23,7 @@ class Stored:
 
     def __init__(self, directory: Path, target: str = "a", most_bytes: int = 1 << 20) -> None:
         self.told: list[str] = []
-        self.store = TextStore(directory, target, most_bytes=most_bytes, tell=self.told.append)
+        self.store = TextStore(directory, target, most_bytes=most_bytes, warn=self.told.append)
 
     @property
     def contents(self) -> list[tuple[list[int], list[int], str]]:
@@ -94,8 +94,8 @@ def test_a_kill_at_any_byte_loses_the_last_text_only(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     stored = Stored(whole)
     sizes = [0]
-    for number in range(4):
-        stored.store.add(text(number))
+    for number in range(2):
+        stored.store.add(text(number, 2))
         (file,) = whole.glob("*.texts")
         sizes.append(file.stat().st_size)
     content = file.read_bytes()

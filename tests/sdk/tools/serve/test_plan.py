@@ -1,5 +1,6 @@
 """What `draftwire serve` is to run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def test_threads_are_divided() -> None:
     ("drafts", "options", "message"),
     [
         (("a", "a"), OPTIONS, "the same draft is given twice"),
+        ((), replace(OPTIONS, learn_directory=Path("learned")), "--learn-dir: applies to --learn, which is not given"),
         ((), Options(OPTIONS.device, chat_template=Path("/no/such")), "--chat-template: there is no file"),
         (("local:mtp",), Options(OPTIONS.device, target_tokenizer="t"), "--target-tokenizer: applies to draft models"),
     ],

@@ -1,0 +1,321 @@
+"""The loop of learning, with a real draft model and a stand-in for the verifier."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftwire import ServedRequest, SpeculationStats, Traffic
+from draftwire.errors import DraftwireError, NotEnabledError, RolloutNotFoundError, UnavailableError
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.learning import learning_loop
+from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
+from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.local_seat import LocalSeat
+from draftwire_core.training.learning.text_learner import TextTraining
+from draftwire_core.training.learning.versions import Versions
+from draftwire_core.training.refresh.trial import TrialOptions
+
+TEXT = [10, 11, 12, 13, 14, 15]
+
+
+class Verifier:
+    """A client of a verifier that serves the same texts again and again, while `busy`."""
+
+    address = "verifier:1"
+
+    def __init__(self, base: str, tokenizer: str, gain: int = 2) -> None:
+        """gain: draft tokens that are accepted if a new drafter drafts, against 1 of the old one."""
+        self.drafters = self
+        self.base = self.drafting = base
+        self.new = ""
+        self.fingerprint, self.tokenizer, self.gain = "target", tokenizer, gain
+        self.busy = True
+        self.errors: dict[str, DraftwireError] = {}
+        """The errors of the next calls, by their names."""
+        self.calls: list[str] = []
+        self.asked: list[str] = []
+        self._count = 0
+        self._waiting: list[ServedRequest] = []
+
+    def model_info(self, *, timeout: float) -> Any:
+        self._call("model_info")
+        engine = SimpleNamespace(running_sequences=0, waiting_requests=0)
+        return SimpleNamespace(fingerprint=self.fingerprint, tokenizer_sha256=self.tokenizer, engine=engine)
+
+    def follow_traffic(self) -> Any:
+        self._call("follow_traffic")
+        return Stream(self)
+
+    def generate(self, prompt: list[int], *, speculation: Any, **_: Any) -> None:
+        self.asked.append(speculation.drafter)
+        self._waiting.append(self._served(prompt, speculation.drafter))
+
+    def list(self) -> list[Any]:
+        found = [self.drafting] if self.drafting else []
+        return [SimpleNamespace(name=each, address=each, state="ready") for each in ("local:ngram", *found)]
+
+    def rollouts(self) -> list[Any]:
+        return [SimpleNamespace(new=SimpleNamespace(name=self.new), state="running")] if self.new else []
+
+    def rollout(self, old: str, new: str, share: float, *, timeout: float) -> Any:
+        self._call("rollout")
+        assert old == self.drafting
+        self.new = new
+        return SimpleNamespace(new=SimpleNamespace(name=new))
+
+    def promote(self, new: str) -> None:
+        self._call("promote")
+        self.drafting, self.new = new, ""
+
+    def withdraw(self, new: str) -> None:
+        self._call("withdraw")
+        if new != self.new:
+            raise RolloutNotFoundError("none")
+        self.new = ""
+
+    def swap(self, old: str, new: str, *, timeout: float) -> Any:
+        self._call("swap")
+        assert old == self.drafting
+        self.drafting = new
+        return SimpleNamespace(drafter=SimpleNamespace(name=new))
+
+    def next(self) -> list[ServedRequest]:
+        found, self._waiting = self._waiting, []
+        if not found and self.busy:
+            self._count += 1
+            side = self.new if self.new and self._count % 2 else self.drafting
+            found = [self._served([3 + self._count % 97, 5], side)]
+        return found
+
+    def _served(self, prompt: list[int], drafter: str) -> ServedRequest:
+        self._count += 1
+        accepted = self.gain if drafter == self.new else 1
+        stats = SpeculationStats(10, 20, 30, accepted, 0, [])
+        return ServedRequest(prompt, [*TEXT, 20 + self._count % 80], stats, ["local:ngram", drafter])
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.errors:
+            raise self.errors.pop(name)
+
+
+class Stream:
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier, self._closed = verifier, False
+
+    def __iter__(self) -> Iterator[Traffic]:
+        yield Traffic([], 0)
+        while not self._closed:
+            time.sleep(0.002)
+            if "stream" in self._verifier.errors:
+                raise self._verifier.errors.pop("stream")
+            yield Traffic(self._verifier.next(), 0)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_BACKOFF", "_LOOK_SECONDS", "_POLL_SECONDS"):
+        monkeypatch.setattr(learning_loop, name, 0.02)
+
+
+class Learning:
+    """A verifier, and loops on its traffic in one directory."""
+
+    def __init__(self, draft: Path, place: Path) -> None:
+        self.draft, self.place = draft, place
+        self.base = f"local:draft?model={draft}&kv_slots=512"
+        self.verifier = Verifier(self.base, Tokenizer.load(str(draft)).sha256)
+        self.told: list[str] = []
+        self.training = TextTraining(steps=8, epochs=50, step_tokens=64, learning_rate=1e-2)
+
+    def run(self, rounds: int = 1, *, idle: Any = None) -> LearningLoop:
+        client: Any = self.verifier
+        loop = LearningLoop(
+            client, self.place, LocalSeat(Versions(self.place)), LearningOptions(tokens=150, replay_tokens=300),
+            self.training, TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle,
+        )  # fmt: skip
+        loop.run(rounds)
+        return loop
+
+    @property
+    def state(self) -> LearningState:
+        found = LearningState.read(self.place)
+        assert found is not None
+        return found
+
+    @property
+    def versions(self) -> list[str]:
+        return sorted(each.name for each in self.place.glob("v*"))
+
+
+@pytest.fixture
+def learning(draft: Path, tmp_path: Path) -> Learning:
+    return Learning(draft, tmp_path / "learned")
+
+
+def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
+    learning.run()
+    address = f"local:draft?model={learning.place}/v00001&kv_slots=512"
+    assert learning.verifier.drafting == address
+    assert learning.told[-1].startswith("v00001: ")
+    assert "; promoted: 0.200 accepted tokens per step against 0.100 (" in learning.told[-1]
+    state = learning.state
+    assert (state.version, state.promoted, state.drafter, state.base) == (1, 1, address, learning.base)
+    assert (state.before or 0) < (state.now or 0)
+    assert state.tokens >= 150
+    learning.run(2)
+    assert len(learning.versions) <= 2
+    assert learning.state.base == learning.base
+
+
+def test_one_that_is_accepted_less_is_withdrawn(learning: Learning) -> None:
+    learning.verifier.gain = 0
+    loop = learning.run()
+    assert "; not promoted: 0.000 accepted tokens per step against 0.100" in learning.told[-1]
+    assert learning.verifier.drafting == learning.base
+    assert not learning.versions
+    assert (learning.state.version, learning.state.promoted) == (1, 0)
+    assert loop._learner is not None
+    assert loop._learner.source == str(learning.draft)
+
+
+def test_one_that_is_no_better_on_held_out_texts_is_not_tried(learning: Learning) -> None:
+    learning.training = replace(learning.training, learning_rate=0.0)
+    learning.run()
+    assert learning.told[-1].endswith("not promoted: it is no better")
+    assert "rollout" not in learning.verifier.calls
+
+
+@pytest.mark.parametrize("call", ["rollout", "promote", "stream"])
+def test_a_verifier_lost_in_a_trial_gets_the_same_checkpoint_again(
+    call: str, learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = LearningLoop._decide
+
+    def lose(loop: LearningLoop, *given: Any) -> Any:
+        if len(tried) < 1:
+            learning.verifier.errors[call] = UnavailableError("lost")
+        tried.append(given)
+        return decide(loop, *given)
+
+    tried: list[Any] = []
+    monkeypatch.setattr(LearningLoop, "_decide", lose)
+    learning.run()
+    assert len(tried) == 2
+    assert sum(line.startswith("step") for line in learning.told) == 1, "it was trained once"
+    assert sum("verifier lost: lost" in line for line in learning.told) == 1
+    assert learning.state.promoted == 1
+
+
+def test_a_verifier_that_is_away_is_waited_for(learning: Learning, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, tries = LearningLoop._connect, iter(range(3))
+
+    def lose(loop: LearningLoop) -> Any:
+        if next(tries, None) is not None:
+            raise UnavailableError("away")
+        return connect(loop)
+
+    monkeypatch.setattr(LearningLoop, "_connect", lose)
+    learning.run()
+    assert sum("verifier lost: away" in line for line in learning.told) == 1, "it is told once"
+    assert learning.state.promoted == 1
+
+
+def test_what_it_cannot_wait_for_is_raised(learning: Learning) -> None:
+    learning.verifier.errors["stream"] = NotEnabledError("start the verifier with --share-traffic")
+    learning.verifier.busy = False
+    with pytest.raises(NotEnabledError):
+        learning.run()
+
+
+def test_after_a_restart_the_promoted_one_is_swapped_in(learning: Learning) -> None:
+    learning.run()
+    promoted = learning.verifier.drafting
+    learning.verifier.drafting = learning.base
+    learning.verifier.new = f"local:draft?model={learning.place}/v00009"  # a killed learner was trying it
+    learning.verifier.gain = 0
+    learning.run()
+    assert learning.verifier.drafting == promoted
+    assert learning.verifier.calls.count("swap") == 1
+    assert learning.state.promoted == 1
+
+
+def test_a_promoted_one_that_is_gone_leaves_the_base(learning: Learning) -> None:
+    learning.run()
+    shutil.rmtree(learning.place / "v00001")
+    learning.verifier.drafting, learning.verifier.gain = learning.base, 0
+    learning.verifier.errors["swap"] = UnavailableError("no such directory")
+    learning.run()
+    assert any("is missing" in line for line in learning.told)
+    assert learning.verifier.drafting == learning.base
+
+
+@pytest.mark.parametrize("what", ["target", "base"])
+def test_another_target_or_base_begins_again(what: str, learning: Learning, target: Path) -> None:
+    learning.run()
+    learning.verifier.drafting, learning.verifier.gain = learning.base, 0
+    if what == "target":
+        learning.verifier.fingerprint = "other"
+    else:
+        learning.verifier.drafting = f"local:draft?model={target}"
+    learning.run()
+    assert any("begins again" in line for line in learning.told)
+    assert (learning.state.version, learning.state.promoted) == (1, 0)
+    assert not learning.versions
+
+
+def test_without_traffic_held_out_prompts_decide(learning: Learning) -> None:
+    learning.verifier.busy = False
+    numbers = iter(range(3, 10_000))
+    loop: LearningLoop
+
+    def idle() -> None:
+        """Own text is made here, by the caller of the loop."""
+        loops[0].take([next(numbers) % 150, 5], [*TEXT, next(numbers) % 150], "own")
+
+    loops: list[LearningLoop] = []
+    made = LearningLoop.__post_init__
+
+    def remember(self: LearningLoop) -> None:
+        loops.append(self)
+        made(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LearningLoop, "__post_init__", remember)
+        loop = learning.run(idle=idle)
+    assert learning.state.promoted == 1
+    assert len(learning.verifier.asked) >= 6
+    assert set(learning.verifier.asked) == {learning.base, learning.verifier.drafting}
+    assert all(text.origin == "own" for text in loop.store.newest(1 << 30, held_out=True)), "answers are not learned"
+
+
+def test_it_waits_for_a_draft_model(learning: Learning, monkeypatch: pytest.MonkeyPatch) -> None:
+    learning.verifier.drafting = ""
+    slept = time.sleep
+
+    def sleep(seconds: float) -> None:
+        slept(seconds)
+        if seconds == learning_loop._LOOK_SECONDS:
+            learning.verifier.drafting = learning.base
+
+    monkeypatch.setattr(learning_loop.time, "sleep", sleep)
+    learning.run()
+    assert learning.told[0] == "no draft model is attached: waiting for one"
+    assert learning.state.promoted == 1
+
+
+def test_another_tokenizer_needs_the_targets(learning: Learning) -> None:
+    learning.verifier.tokenizer = "another"
+    with pytest.raises(ValueError, match="--target-tokenizer: is needed"):
+        learning.run()

@@ -1,0 +1,43 @@
+"""The learner next to what is served: where it keeps what it learns, and what is told of it."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwire_tools.serve.device import Device
+from draftwire_tools.serve.learner_process import LearnerProcess, learning_directory, tunable
+from draftwire_tools.serve.plan import Options, plan_of
+
+OPTIONS = Options(Device("cpu", "auto", "cpu"), learn=True)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "learns"), [((), False), (("small", "local:ngram"), False), (("local:draft?model=m",), True)]
+)
+def test_a_draft_model_in_the_verifier_can_learn(drafts: tuple[str, ...], learns: bool) -> None:
+    assert tunable(plan_of("target", drafts, 1, OPTIONS)) == learns
+
+
+def test_each_target_has_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = plan_of("owner/Model-8B", (), 1, OPTIONS)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert learning_directory(plan, "0123456789abcdef") == tmp_path / "draftwire/learning/Model-8B-0123456789ab"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert learning_directory(plan, "a" * 20) == tmp_path / f".local/share/draftwire/learning/Model-8B-{'a' * 12}"
+    given = plan_of("m", (), 1, Options(Device("cpu", "auto", "cpu"), learn=True, learn_directory=tmp_path / "here"))
+    assert learning_directory(given, "a") == tmp_path / "here"
+
+
+@pytest.mark.processes
+def test_promoted_versions_are_news(tmp_path: Path) -> None:
+    learner = LearnerProcess("127.0.0.1:1", tmp_path / "learned", plan_of("m", (), 1, OPTIONS), tmp_path)
+    learner.kill()
+    line = "v00002: 9 new tokens; promoted: 1.5 against 1.2"
+    with learner.log.open("a") as log:
+        log.write(f"step 1\n{line}\nv00003: 9 new tokens; not promoted: it is no better\nv00004: 9 new")
+    assert learner.news() == [line]
+    assert learner.news() == []
+    with learner.log.open("a") as log:
+        log.write(" tokens; promoted: 2 against 1\n")
+    assert learner.news() == ["v00004: 9 new tokens; promoted: 2 against 1"]
