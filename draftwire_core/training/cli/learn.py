@@ -12,6 +12,7 @@ from rich.console import Console
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
+from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.training.cli.options import (
     LearningRate,
     Rounds,
@@ -69,6 +70,10 @@ def learn(
     steps: Annotated[int, typer.Option(min=1, help="Most optimizer steps per round.")] = 400,
     learning_rate: LearningRate = 1e-4,
     most_megabytes: Annotated[int, typer.Option(min=1, help="Size at which the oldest texts are deleted.")] = 32,
+    weights: Annotated[
+        QuantisedWeights,
+        typer.Option(help="Weights that learned drafts are served with if the draft model is a quantised GGUF file."),
+    ] = "q8_0",
     share: Share = "50%",
     trial_requests: TrialRequests = 16,
     trial_seconds: TrialSeconds = 600,
@@ -124,7 +129,7 @@ def learn(
                 client,
                 directory,
                 seat,
-                LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20),
+                LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20, weights=weights),
                 TextTraining(seconds=seconds, steps=steps, learning_rate=learning_rate),
                 TrialOptions(part, trial_requests, trial_seconds),
                 tell,

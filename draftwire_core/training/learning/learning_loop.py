@@ -11,13 +11,18 @@ from safetensors import SafetensorError
 
 from draftwire import Client, ServedRequest, Speculation
 from draftwire.errors import (
+    BusyError,
+    DeadlineExceededError,
     DraftwireError,
     InvalidArgumentError,
     NotEnabledError,
     PermissionDeniedError,
     UnauthenticatedError,
+    UnavailableError,
 )
+from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.training.learning.directory_lock import DirectoryLock
 from draftwire_core.training.learning.draft_text import DraftText
 from draftwire_core.training.learning.learning_state import LearningState
 from draftwire_core.training.learning.seat import Seat, Seated
@@ -55,6 +60,8 @@ class LearningOptions:
     """Newest held-out output tokens on which agreement is measured."""
     most_bytes: int = 32 << 20
     """Bound of the texts on disk."""
+    weights: QuantisedWeights = "q8_0"
+    """Type of the weights that checkpoints are served with in place of a quantised model, unless its address says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +102,20 @@ class LearningLoop:
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = DirectoryLock(self.directory)
         self.versions = Versions(self.directory)
         self.state = LearningState.read(self.directory) or LearningState("")
 
     def run(self, rounds: int | None) -> None:
-        """Runs this many rounds, or forever; a verifier that is lost is waited for.
+        """Runs this many rounds, or forever; a verifier that is lost is waited for. Called once.
 
-        Raises DraftwireError if it refuses this caller or does not share its traffic, ModelLoadError, and ValueError.
+        Raises DraftwireError if it refuses this caller or does not share its traffic, ModelLoadError, and ValueError,
+        also if another learner uses the directory.
         """
+        with self._lock:
+            self._run(rounds)
+
+    def _run(self, rounds: int | None) -> None:
         done, wait = 0, _BACKOFF
         while rounds is None or done < rounds:
             try:
@@ -176,12 +189,13 @@ class LearningLoop:
         if seated.version != state.promoted:
             try:
                 state.drafter = self.seat.put(self.client, state, seated)
+            except (UnavailableError, DeadlineExceededError, BusyError):
+                raise  # it may work when the verifier is asked again
             except DraftwireError as error:
-                if seated.version or self.versions.path(state.promoted).is_dir():
-                    raise  # it may work when the verifier is asked again
-                self.tell(f"{self.versions.path(state.promoted)} is missing: {seated.name} goes on drafting ({error})")
-                state.promoted = 0
-                self._learner = None
+                if seated.version:
+                    raise
+                self.tell(f"v{state.promoted:05d} is given up, because it cannot draft: {error}")
+                state.promoted, self._learner = 0, None
         self._tidy()
         self._save()
 
@@ -236,7 +250,7 @@ class LearningLoop:
             return None
         better = learner.learn(learned, held_out, state.version, self.tell)
         if learner.quantised:
-            state.weights = "q8_0"
+            state.weights = self.options.weights
         state.before = learner.before if state.before is None else state.before
         state.now = learner.before
         state.version += 1

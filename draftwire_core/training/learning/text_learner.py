@@ -89,9 +89,7 @@ class TextLearner:
         self.quantised = draft.quantised
         windows, held = ([part for text in texts for part in self._windows(text)] for texts in (learned, held_out))
         if any(int(each.tokens.max()) >= draft.vocab_size for each in (*windows, *held)):
-            raise ModelLoadError(
-                f"draft {self.source}: its {draft.vocab_size} tokens are fewer than those of the texts"
-            )
+            raise ModelLoadError(f"draft {self.source}: the texts have tokens beyond its {draft.vocab_size}")
         self.measured = sum(each.positions for each in held)
         self.before = agreement(draft.model, held, self.options.window, self._device)
         self._train(draft.model, windows, seed, tell)

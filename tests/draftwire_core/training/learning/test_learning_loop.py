@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from draftwire import ServedRequest, SpeculationStats, Traffic
-from draftwire.errors import DraftwireError, NotEnabledError, RolloutNotFoundError, UnavailableError
+from draftwire.errors import DraftwireError, NotEnabledError, RolloutNotFoundError, UnavailableError, UnsupportedDrafterError
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning import learning_loop
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
@@ -42,7 +42,7 @@ class Verifier:
         """The errors of the next calls, by their names."""
         self.calls: list[str] = []
         self.asked: list[str] = []
-        self._count = 0
+        self._count = self._answers = 0
         self._waiting: list[ServedRequest] = []
 
     def model_info(self, *, timeout: float) -> Any:
@@ -96,10 +96,10 @@ class Verifier:
         return found
 
     def _served(self, prompt: list[int], drafter: str) -> ServedRequest:
-        self._count += 1
+        self._answers += 1
         accepted = self.gain if drafter == self.new else 1
         stats = SpeculationStats(10, 20, 30, accepted, 0, [])
-        return ServedRequest(prompt, [*TEXT, 20 + self._count % 80], stats, ["local:ngram", drafter])
+        return ServedRequest(prompt, [*TEXT, 20 + self._answers % 80], stats, ["local:ngram", drafter])
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -255,9 +255,9 @@ def test_a_promoted_one_that_is_gone_leaves_the_base(learning: Learning) -> None
     learning.run()
     shutil.rmtree(learning.place / "v00001")
     learning.verifier.drafting, learning.verifier.gain = learning.base, 0
-    learning.verifier.errors["swap"] = UnavailableError("no such directory")
+    learning.verifier.errors["swap"] = UnsupportedDrafterError("no such directory")
     learning.run()
-    assert any("is missing" in line for line in learning.told)
+    assert any("v00001 is given up" in line for line in learning.told)
     assert learning.verifier.drafting == learning.base
 
 
