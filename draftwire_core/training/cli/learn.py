@@ -64,6 +64,19 @@ def learn(
         Path | None,
         typer.Option(metavar="FILE", help="Chat template (Jinja) that the verifier uses in place of the target's own."),
     ] = None,
+    own_text: Annotated[
+        bool,
+        typer.Option(
+            help="While nothing else runs, have the target continue prompts, and learn from these texts, too."
+        ),
+    ] = True,
+    learn_prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Further prompts to continue: a .jsonl file with text or token_ids, or one text per line.",
+        ),
+    ] = None,
     rounds: Rounds = 0,
     tokens: Annotated[int, typer.Option(min=1, help="New output tokens to collect per round.")] = 4000,
     seconds: Annotated[float, typer.Option(min=1.0, help="Most processor seconds of training per round.")] = 300,
@@ -93,12 +106,17 @@ def learn(
     from draftwire_core.engine.text.tokenizer import Tokenizer
     from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
     from draftwire_core.training.learning.local_seat import LocalSeat
+    from draftwire_core.training.learning.own_text import OwnText
+    from draftwire_core.training.learning.prompts import built_in_prompts, prompts_of
     from draftwire_core.training.learning.seat import Seat
     from draftwire_core.training.learning.service_seat import ServiceSeat
     from draftwire_core.training.learning.text_learner import TextTraining
     from draftwire_core.training.learning.versions import Versions
     from draftwire_core.training.refresh.trial import TrialOptions
 
+    if learn_prompts is not None and not own_text:
+        raise ValueError("--learn-prompts: excludes --no-own-text")
+    prompts = [*([] if learn_prompts is None else prompts_of(learn_prompts)), *built_in_prompts()]
     part = parse_share(share)
     versions = Versions(directory)
     seat: Seat = LocalSeat(versions, drafter)
@@ -125,7 +143,7 @@ def learn(
     before = signal.signal(signal.SIGTERM, interrupt)  # so that a trial is withdrawn
     try:
         with connection.client(verifier) as client:
-            LearningLoop(
+            loop = LearningLoop(
                 client,
                 directory,
                 seat,
@@ -135,7 +153,10 @@ def learn(
                 tell,
                 None if target_tokenizer is None else load_target_tokenizer,
                 device_of(device, tell),
-            ).run(rounds or None)
+            )
+            if own_text:
+                loop.idle = OwnText(client, prompts, lambda *text: loop.take(*text, "own"), tell=tell).write
+            loop.run(rounds or None)
     except ModelLoadError as error:
         raise Failure(str(error)) from error
     finally:

@@ -94,6 +94,14 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Directory of what --learn keeps; by default one in ~/.local/share."),
     ] = None,
+    learn_prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --learn: further prompts for the target to continue while nothing else runs, a .jsonl file or a "
+            "text a line.",
+        ),
+    ] = None,
     log: Annotated[Path, typer.Option(metavar="FILE", help="One log of all processes; lines are added.")] = Path(
         "draftwire.log"
     ),
@@ -112,7 +120,8 @@ def serve(
     place = device_here(device)
     _line(console, "device", place.about)
     _line(console, "log", str(log.resolve()))
-    drafts, options = draft or (AUTO,), Options(place, chat_template, target_tokenizer, flags, learn, learn_dir)
+    drafts = draft or (AUTO,)
+    options = Options(place, chat_template, target_tokenizer, flags, learn, learn_dir, learn_prompts)
     check(drafts, options)
     running = None
     try:

@@ -24,6 +24,8 @@ class LearnerProcess(Job):
         flags = ["--verifier", verifier, "--dir", str(directory), "--target-tokenizer", plan.model]
         if plan.options.chat_template is not None:
             flags += ["--chat-template", str(plan.options.chat_template.resolve())]
+        if plan.options.learn_prompts is not None:
+            flags += ["--learn-prompts", str(plan.options.learn_prompts.resolve())]
         super().__init__("learner", ["-m", "draftwire.cli", "train", "learn", *flags], logs)
         self._read = 0
 

@@ -30,6 +30,8 @@ class Options:
     """Whether the draft model in the verifier learns from what is served."""
     learn_directory: Path | None = None
     """Directory of what is learned; None for the usual one."""
+    learn_prompts: Path | None = None
+    """File with further prompts that the target continues while nothing else runs."""
 
     @property
     def scheme(self) -> str:
@@ -98,6 +100,10 @@ def check(drafts: Sequence[str], options: Options) -> None:
         raise ValueError("--target-tokenizer: applies to draft models (--draft), and none is given")
     if options.learn_directory is not None and not options.learn:
         raise ValueError("--learn-dir: applies to --learn, which is not given")
+    if options.learn_prompts is not None and not options.learn:
+        raise ValueError("--learn-prompts: applies to --learn, which is not given")
+    if options.learn_prompts is not None and not options.learn_prompts.is_file():
+        raise ValueError(f"--learn-prompts: there is no file {options.learn_prompts}")
 
 
 def name_of(model: str) -> str:

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from draftwire import ServedRequest, SpeculationStats, Traffic
-from draftwire.errors import DraftwireError, NotEnabledError, RolloutNotFoundError, UnavailableError, UnsupportedDrafterError
+from draftwire.errors import (
+    DraftwireError,
+    NotEnabledError,
+    RolloutNotFoundError,
+    UnavailableError,
+    UnsupportedDrafterError,
+)
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning import learning_loop
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
