@@ -133,6 +133,26 @@ def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
     assert command.told().rstrip().endswith("stopped")
 
 
+def test_a_draft_model_in_the_verifier_learns(tmp_path: Path) -> None:
+    draft, place = f"local:draft?model={MODELS / 'draft-other'}", tmp_path / "learned"
+    flags = ("--draft", draft, "--listen", "127.0.0.1:0", "--learn", "--learn-dir", str(place))
+    with serving(tmp_path, "--model", str(MODELS / "target"), *flags) as command:
+        assert command.line("learning") == f"{place}; texts stay on this machine"
+        eventually(lambda: "learner | following" in command.log.read_text(), "it follows", patience=LONG_PATIENCE)
+        assert complete(command.line("endpoint"))
+        eventually(lambda: any(place.glob("texts/*.texts")), "the text is stored")
+        children = command.children()
+        assert command.end() == 0, command.told()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "nothing is left")
+
+
+def test_without_a_draft_model_in_the_verifier_nothing_learns(tmp_path: Path) -> None:
+    flags = ("--draft", "local:ngram", "--listen", "127.0.0.1:0", "--learn")
+    with serving(tmp_path, "--model", str(MODELS / "target"), *flags) as command:
+        assert command.line("learning").startswith("nothing can learn: there is no draft model in the verifier")
+        assert command.end() == 0
+
+
 def test_the_loss_of_a_drafter_is_told_and_serving_goes_on(tmp_path: Path) -> None:
     flags = ("--model", str(MODELS / "target"), "--draft", str(MODELS / "draft"), "--listen", "127.0.0.1:0")
     with serving(tmp_path, *flags) as command:

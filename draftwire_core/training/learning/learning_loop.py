@@ -44,6 +44,7 @@ _SHORTEST_OUTPUT = 4
 """Shortest output to learn from; shorter ones teach little."""
 _MOST_PROMPT = 2048
 """Tokens that are kept of a prompt."""
+_ASKED_SECONDS = 600.0
 _ASKED_TOKENS = 64
 """Output tokens of a request that the learner sends itself to decide a trial."""
 
@@ -308,7 +309,7 @@ class LearningLoop:
                 max_tokens=_ASKED_TOKENS,
                 temperature=0.0,
                 speculation=Speculation(drafter=name, planning="always"),
-                timeout=_ANSWER_SECONDS,
+                timeout=_ASKED_SECONDS,
             )
 
     def _tidy(self) -> None:
