@@ -10,6 +10,7 @@ from draftwire._messages.methods import RECEIPT
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from draftwire_core.runtime.rpc.grpc_stream import accept_call
+from draftwire_core.runtime.rpc.interceptors import mark_routine
 from draftwire_core.runtime.rpc.stream_meter import StreamMeter
 from draftwire_core.runtime.security.caller import peer_name
 from verifier_service.reading.score import read_score
@@ -53,6 +54,7 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
         """Returns the model, the build, the limits and the state of the engine."""
+        mark_routine()  # those who watch the state ask for it up to twenty times a second
         verifier = self._verifier
         return pb.GetModelInfoResponse(
             model=verifier.model.info,

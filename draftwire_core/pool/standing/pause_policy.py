@@ -152,6 +152,11 @@ class PausePolicy:
         return not self._account.open
 
     @property
+    def overdraft(self) -> float:
+        """Cost of a paused drafter beyond its account, in plain steps; 0 for one that is not paused."""
+        return max(0.0, -self._account.balance) if self.paused else 0.0
+
+    @property
     def node_seconds(self) -> float:
         """Seconds of processor time to merge a node."""
         return max(self._merge_seconds.value / self._merged_nodes.value, _LEAST_NODE_SECONDS)

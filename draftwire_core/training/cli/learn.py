@@ -154,8 +154,12 @@ def learn(
                 None if target_tokenizer is None else load_target_tokenizer,
                 device_of(device, tell),
             )
+
+            def take_own(prompt: list[int], output: list[int]) -> bool:
+                return loop.take(prompt, output, "own")
+
             if own_text:
-                loop.idle = OwnText(client, prompts, lambda *text: loop.take(*text, "own"), tell=tell).write
+                loop.idle = OwnText(client, prompts, take_own, tell=tell).write
             loop.run(rounds or None)
     except ModelLoadError as error:
         raise Failure(str(error)) from error

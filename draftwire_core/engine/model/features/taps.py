@@ -22,7 +22,7 @@ from draftwire_core.engine.model.features.held_states import HeldStates
 from draftwire_core.engine.model.shallow_model import decoder_layers
 
 _KEPT = 0.9
-"""Part of the earlier passes' time that counts beside a pass for the share of reading."""
+"""Part of the earlier passes' time that counts with a pass in the share of reading."""
 _LEAST_ROWS = 16
 """Rows that are mapped whatever that takes: it is then known what a row takes."""
 
