@@ -43,15 +43,15 @@ def prompts() -> list[str]:
     texts += [f"import {name}\n" for name in ("os", "sys", "re", "json", "time", "math", "enum", "types", "random")]
     held = [each for each in texts if ServedText.of(tokenizer.encode(each), [1], "own", 64).held_out]
     assert held, "none of the prompts is held out"
-    return [*held[:2], *[each for each in texts if each not in held][:8]]
+    return [*held[:2], *[each for each in texts if each not in held][:16]]
 
 
 @contextmanager
 def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         sys.executable, "-m", "tests.harness.eager_learner", "--verifier", verifier, "--dir", str(place),
-        "--target-tokenizer", str(MODELS / "target"), "--tokens", "300", "--steps", "60", "--learning-rate", "3e-3",
-        "--trial-requests", "2", *flags,
+        "--target-tokenizer", str(MODELS / "target"), "--tokens", "300", "--epochs", "60", "--steps", "60",
+        "--learning-rate", "3e-3", "--trial-requests", "2", *flags,
     ]  # fmt: skip
     with log.open("ab") as output:
         process = processes.Popen(

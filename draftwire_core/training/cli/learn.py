@@ -81,6 +81,7 @@ def learn(
     tokens: Annotated[int, typer.Option(min=1, help="New output tokens to collect per round.")] = 4000,
     seconds: Annotated[float, typer.Option(min=1.0, help="Most processor seconds of training per round.")] = 300,
     steps: Annotated[int, typer.Option(min=1, help="Most optimizer steps per round.")] = 400,
+    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the texts per round.")] = 3,
     learning_rate: LearningRate = 1e-4,
     most_megabytes: Annotated[int, typer.Option(min=1, help="Size at which the oldest texts are deleted.")] = 32,
     weights: Annotated[
@@ -148,7 +149,7 @@ def learn(
                 directory,
                 seat,
                 LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20, weights=weights),
-                TextTraining(seconds=seconds, steps=steps, learning_rate=learning_rate),
+                TextTraining(seconds=seconds, steps=steps, epochs=epochs, learning_rate=learning_rate),
                 TrialOptions(part, trial_requests, trial_seconds),
                 tell,
                 None if target_tokenizer is None else load_target_tokenizer,

@@ -35,6 +35,7 @@ class TextTraining:
     """Processor seconds. A process of the lowest priority gets few of them while others need the processor."""
     steps: int = 400
     epochs: int = 3
+    """Passes over the texts."""
     step_tokens: int = 1024
     """Tokens of a step, prompts included."""
     window: int = 512
@@ -114,7 +115,8 @@ class TextLearner:
 
     def _train(self, model: nn.Module, windows: Sequence[Example], seed: int, tell: Callable[[str], None]) -> None:
         options = self.options
-        per_step = max(1, round(options.step_tokens * len(windows) / sum(len(each.tokens) for each in windows)))
+        mean = sum(len(each.tokens) for each in windows) / len(windows)
+        per_step = min(len(windows), max(1, round(options.step_tokens / mean)))
         steps = min(options.steps, math.ceil(options.epochs * len(windows) / per_step))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
         begun, told = time.process_time(), time.monotonic()
@@ -127,7 +129,7 @@ class TextLearner:
             rate = options.learning_rate * min(1.0, (step + 1) / options.warmup) * (1 + math.cos(math.pi * done)) / 2
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            chosen = batch_indices(step, min(per_step, len(windows)), len(windows), seed)
+            chosen = batch_indices(step, per_step, len(windows), seed)
             loss = self._step(model, optimizer, [windows[index] for index in chosen])
             if time.monotonic() - told >= _TELL_SECONDS or step == steps - 1:
                 told = time.monotonic()
