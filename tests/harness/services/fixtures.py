@@ -1,6 +1,7 @@
 """The fixtures that start services: one for each time that services can live."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -25,7 +26,8 @@ def module_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 @pytest.fixture(scope="session")
 def run_services(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Services:
     """Services that end with the run, each of them started once in a run."""
-    made = RunServices(tmp_path_factory)
-    # Not by the fixture's end, which counts as a test's time: they end when the last worker has ended its tests.
-    pytestconfig.add_cleanup(made.end)
+    with ExitStack() as until_its_end:
+        made = until_its_end.enter_context(RunServices(tmp_path_factory))
+        # Not by the fixture's end, which counts as a test's time: a worker waits until all have ended their tests.
+        pytestconfig.add_cleanup(until_its_end.pop_all().close)
     return made

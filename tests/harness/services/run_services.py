@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 
@@ -36,16 +37,20 @@ class RunServices(Services):
         super().__init__(run_directory(factory) / "services")
         self.logs.mkdir(exist_ok=True)
         self._uses = ExitStack()
-        self._uses.enter_context(locked(self.logs / "used", shared=True))
         self._started: dict[str, ServiceProcess] = {}
 
-    def end(self) -> None:
-        """Ends the services that this worker has started, once all workers have ended."""
+    def __enter__(self) -> Self:
+        self._uses.enter_context(locked(self.logs / "used", shared=True))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._uses.close()
         if self._started:
-            with locked(self.logs / "used"), self:
-                pass
-            _processes.difference_update(service.pid for service in self._started.values())
+            with locked(self.logs / "used"):
+                super().__exit__(kind, error, trace)
+                _processes.difference_update(service.pid for service in self._started.values())
 
     def start(self, program: str | Sequence[str], *flags: str, **options: Any) -> ServiceProcess:
         """Returns a service, which may still be starting."""
