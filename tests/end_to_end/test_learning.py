@@ -50,8 +50,8 @@ def prompts() -> list[str]:
 def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         sys.executable, "-m", "tests.harness.eager_learner", "--verifier", verifier, "--dir", str(place),
-        "--target-tokenizer", str(MODELS / "target"), "--tokens", "300", "--epochs", "60", "--steps", "60",
-        "--learning-rate", "3e-3", "--trial-requests", "2", *flags,
+        "--target-tokenizer", str(MODELS / "target"), "--tokens", "800", "--epochs", "60", "--steps", "60",
+        "--learning-rate", "3e-3", "--trial-requests", "6", *flags,
     ]  # fmt: skip
     with log.open("ab") as output:
         process = processes.Popen(
@@ -64,8 +64,11 @@ def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subp
         process.wait()
 
 
-@pytest.mark.parametrize("name", ["draft", "draft-other"])
-def test_what_was_learned_drafts_after_a_restart_of_everything(name: str, services: Services, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "busy"), [("draft", False), ("draft-other", True)])
+def test_what_was_learned_drafts_after_a_restart_of_everything(
+    name: str, busy: bool, services: Services, tmp_path: Path
+) -> None:
+    """busy: whether requests go on during the trial; otherwise the learner decides by requests of its own."""
     base = f"local:draft?model={untrained(name, tmp_path / 'base')}&kv_slots=4096"
     place, log, address = tmp_path / "learned", tmp_path / "learner.log", lasting_address()
     flags = ("--share-traffic", "--drafter", base, "--listen", address)
@@ -77,12 +80,12 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(name: str, servic
         options: dict[str, Any] = {"max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True}
         return [client.generate(each, speculation=forced, **options).token_ids for each in asked]
 
-    def model(client: Client) -> str:
-        (drafter,) = client.drafters.list()
-        return drafter.address.partition("model=")[2].partition("&")[0]
+    def models(client: Client) -> list[str]:
+        return [each.address.partition("model=")[2].partition("&")[0] for each in client.drafters.list()]
 
     def promoted() -> bool:
         assert process.poll() is None, log.read_text()
+        assert not busy or ask(client) == plain
         return "; promoted: " in log.read_text()
 
     verifier = services.verifier("target", *flags)
@@ -90,15 +93,14 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(name: str, servic
         with learner(address, place, log) as process:
             eventually(lambda: "following" in log.read_text(), "it follows", patience=LONG_PATIENCE)
             plain = ask(client)
-            # No more requests: the learner decides by requests of its own.
             eventually(promoted, "a checkpoint takes over", patience=LONG_PATIENCE)
-            learned = model(client)
+            (learned,) = models(client)
             assert Path(learned).parent == place
             assert ask(client) == plain
             verifier.kill()
             verifier = services.verifier("target", *flags)
             assert verifier.address == address
-            eventually(lambda: model(client) != str(tmp_path / "base"), "it is swapped in", patience=LONG_PATIENCE)
+            eventually(lambda: models(client) == [learned], "it is swapped in", patience=LONG_PATIENCE)
         assert "verifier lost" in log.read_text()
         state = LearningState.read(place)
         assert state is not None
@@ -108,9 +110,10 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(name: str, servic
         verifier.kill()
         verifier = services.verifier("target", *flags)
         assert verifier.address == address
-        assert model(client) == str(tmp_path / "base")
+        assert models(client) == [str(tmp_path / "base")]
         with learner(address, place, log) as process:
-            eventually(lambda: model(client) == str(place / f"v{state.promoted:05d}"), "again", patience=LONG_PATIENCE)
+            learned = str(place / f"v{state.promoted:05d}")
+            eventually(lambda: models(client) == [learned], "it is swapped in again", patience=LONG_PATIENCE)
             assert ask(client) == plain
         assert len(list(place.glob("v*"))) <= 2
 

@@ -307,7 +307,7 @@ class LearningLoop:
             self.client.generate(
                 prompt,
                 max_tokens=_ASKED_TOKENS,
-                temperature=0.0,
+                seed=self._questions,  # so that both draft the same text, which is sampled: greedy ones are often loops
                 speculation=Speculation(drafter=name, planning="always"),
                 timeout=_ASKED_SECONDS,
             )
