@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from draftwire_core.engine.model.numerics import model_numerics
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 from draftwire_core.engine.model.room_for_cache import check_room
+from draftwire_core.engine.model.weights_fingerprint import served_fingerprint
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.memory import peak_megabytes, trim_heap
@@ -177,7 +177,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         tokenizer_sha256=tokenizer.sha256,
         eos_token_ids=model.eos_token_ids,
         bit_exact=report.bit_exact,
-        fingerprint=hashlib.sha256(f"{model.fingerprint} {tokenizer.sha256}".encode()).hexdigest(),
+        fingerprint=served_fingerprint(model.fingerprint, tokenizer.sha256),
         numerics=numerics.digest,
         numerics_description=numerics.description,
         kernels=kernels,

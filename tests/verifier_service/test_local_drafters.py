@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,8 +17,11 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire_core.engine.drafters import early_exit
 from draftwire_core.engine.drafters.lookup.ngram import NgramOptions
+from draftwire_core.engine.drafters.lookup.shared_text_file import write_shared_texts
 from draftwire_core.engine.loading.methods import METHODS, Method
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.weights_fingerprint import served_fingerprint
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
@@ -135,6 +139,30 @@ async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> N
     assert output.token_ids == plain.token_ids
     assert set(output.sources) == {"local:ngram", None}
     assert output.finished.speculation.steps == 100 - output.finished.speculation.accepted_tokens < 95
+
+
+async def test_texts_of_an_earlier_start_are_drafted(verifier: InProcessVerifier, tmp_path: Path) -> None:
+    plain = await verifier.plain(order([3, 4], 40))
+    file = tmp_path / "served & kept.ids"
+    address = f"local:suffix?shared=true&texts={quote(str(file))}"
+    model = verifier.engine.model
+    fingerprint = served_fingerprint(model.fingerprint, Tokenizer.load(str(verifier.checkpoint)).sha256)
+    steps = []
+    for texts in (None, [[3, 4, *plain.token_ids]]):
+        if texts is not None:
+            write_shared_texts(file, texts, fingerprint)
+        await verifier.pool.membership.attach(address, "memory")
+        output = await verifier.generate(order([3, 4], 40, speculation=SpeculationOptions(drafter_names=["memory"])))
+        assert output.token_ids == plain.token_ids
+        steps.append(output.finished.speculation.steps)
+        await verifier.pool.changes.detach("memory")
+    assert steps[1] < steps[0]
+    write_shared_texts(file, [[1, 2]], "another target")
+    with pytest.raises(ServiceError, match=r"option texts: .*kept\.ids has texts of a target with") as caught:
+        await verifier.pool.membership.attach(address, "memory")
+    assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
+    with pytest.raises(ServiceError, match="option texts of local:suffix needs shared=true"):
+        await verifier.pool.membership.attach("local:suffix?texts=a", "")
 
 
 class TestInThePool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
@@ -13,7 +14,9 @@ from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
 from draftwire_core.engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
 from draftwire_core.engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from draftwire_core.engine.drafters.lookup.lookup_drafter import LookupDrafter
 from draftwire_core.engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from draftwire_core.engine.drafters.lookup.shared_text_file import SharedTextFileError, read_shared_texts
 from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
@@ -22,10 +25,11 @@ from draftwire_core.engine.drafters.translation.local_translating import LocalTr
 from draftwire_core.engine.drafters.translation.translating import tree_slots
 from draftwire_core.engine.drafters.translation.translation import translation
 from draftwire_core.engine.engine.engine_limits import EngineLimits
-from draftwire_core.engine.errors import FieldError
+from draftwire_core.engine.errors import FieldError, ModelLoadError
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import OF_TARGET, check_room
+from draftwire_core.engine.model.weights_fingerprint import served_fingerprint
 from draftwire_core.engine.text.tokenizer import Tokenizer
 
 LEAST_SLOTS = 256
@@ -65,6 +69,10 @@ class DraftedEngine:
     tokenizer: Tokenizer | None = None
     """The target's tokenizer, which takes seconds to load again."""
 
+    def tokenizer_of(self, target: PackedModel) -> Tokenizer:
+        """Returns the target's tokenizer, which is loaded if it is not given. Raises ModelLoadError."""
+        return self.tokenizer or Tokenizer.load(target.checkpoint or target.name)
+
 
 def local_model_drafter(
     options: LocalModelOptions, target: PackedModel, hub: bool = True, engine: DraftedEngine | None = None
@@ -81,8 +89,7 @@ def local_model_drafter(
         weights=cast(Weights, options.weights),
         kv_dtype=cast(KvDtype, options.kv_dtype),
     )
-    theirs = engine.tokenizer or Tokenizer.load(target.checkpoint or target.name)
-    token_map = translation(model, Tokenizer.load(checkpoint), theirs)
+    token_map = translation(model, Tokenizer.load(checkpoint), engine.tokenizer_of(target))
     limits = engine.limits
     tree = limits.max_tree_nodes if token_map is None else tree_slots(limits.max_tree_nodes)
     model.resize(_slots(options.kv_slots, model, target, limits.max_sequences, tree))
@@ -116,6 +123,18 @@ class Method(NamedTuple):
     May read files and block: it is called in a separate thread while the target runs. Raises ModelLoadError."""
 
 
+def _suffix_drafter(options: SuffixOptions, target: PackedModel, _: bool, engine: DraftedEngine) -> LookupDrafter:
+    """Makes the drafter `local:suffix`, with the texts of a file if there is one. Raises ModelLoadError."""
+    if not options.texts:
+        return suffix_drafter(options)
+    fingerprint = served_fingerprint(target.fingerprint, engine.tokenizer_of(target).sha256)
+    try:
+        texts = read_shared_texts(Path(options.texts), fingerprint, options.tokens_read)
+    except SharedTextFileError as error:
+        raise ModelLoadError(f"option texts: {error}") from error
+    return suffix_drafter(options, texts)
+
+
 METHODS = {
     "dflash": Method(DflashOptions, lambda options, target, hub, _: dflash_drafter(options, target, hub)),
     "draft": Method(LocalModelOptions, local_model_drafter),
@@ -125,5 +144,5 @@ METHODS = {
     "medusa": Method(MedusaOptions, lambda options, target, *_: medusa_drafter(options, target)),
     "mtp": Method(MtpOptions, lambda options, target, *_: mtp_drafter(options, target)),
     "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
-    "suffix": Method(SuffixOptions, lambda options, *_: suffix_drafter(options)),
+    "suffix": Method(SuffixOptions, _suffix_drafter),
 }

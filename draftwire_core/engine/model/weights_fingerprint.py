@@ -14,6 +14,11 @@ _SAMPLES = 256
 """Weights sampled from each tensor; further training changes nearly all of them."""
 
 
+def served_fingerprint(weights: str, tokenizer_sha256: str) -> str:
+    """SHA-256 (hex) of a model's `weights_fingerprint` and its tokenizer's: a target's fingerprint for its callers."""
+    return hashlib.sha256(f"{weights} {tokenizer_sha256}".encode()).hexdigest()
+
+
 @torch.no_grad()
 def weights_fingerprint(
     model: torch.nn.Module, kept: str = "checkpoint", kv_dtype: str = "auto", factors: str | None = None

@@ -25,6 +25,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning.directory_lock import DirectoryLock
 from draftwire_core.training.learning.draft_text import DraftText
 from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.lookup_texts import write_lookup_texts
 from draftwire_core.training.learning.seat import Seat, Seated
 from draftwire_core.training.learning.served_text import Origin, ServedText
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
@@ -124,6 +125,7 @@ class LearningLoop:
                 wait = _BACKOFF
                 while rounds is None or done < rounds:
                     self._round(learner)
+                    self._write_lookup_texts()
                     done += 1
             except _FINAL:
                 raise
@@ -136,6 +138,7 @@ class LearningLoop:
                 if self._follower is not None:
                     self._follower.close()
                     self._follower = None
+                    self._write_lookup_texts()
 
     def take(self, prompt: Sequence[int], output: Sequence[int], origin: Origin) -> bool:
         """Stores a text of the target, in its tokens; returns False for one that teaches nothing new. Any thread may
@@ -153,6 +156,7 @@ class LearningLoop:
         self.store = TextStore(
             self.directory / "texts", info.fingerprint, most_bytes=self.options.most_bytes, warn=self.tell
         )
+        self._write_lookup_texts()  # a process that was killed has not written its last ones
         self._follower = TrafficFollower(self.client)
         self._follower.wait_until_following(_ANSWER_SECONDS)
         seated = self._seated()
@@ -311,6 +315,13 @@ class LearningLoop:
                 speculation=Speculation(drafter=name, planning="always"),
                 timeout=_ASKED_SECONDS,
             )
+
+    def _write_lookup_texts(self) -> None:
+        """Writes the texts that the next lookup drafter begins with."""
+        try:
+            write_lookup_texts(self.directory, self.store, self.state.target)
+        except OSError as error:
+            self.tell(f"warning: the texts for lookup cannot be written: {error}")
 
     def _tidy(self) -> None:
         self.versions.tidy(self.state.promoted, 0 if self._candidate is None else self._candidate.version)

@@ -101,6 +101,11 @@ class TextStore:
             found.append(text)
         return found
 
+    def texts(self) -> list[ServedText]:
+        """Returns all texts, newest first."""
+        with self._lock:
+            return [text for segment in reversed(self._segments) for text in reversed(segment.texts)]
+
     def _begin(self, target: str) -> None:
         """Deletes texts of another target, and notes this one."""
         path = self._directory / _DESCRIPTION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from draftwire.cli.failure import Failure
 from draftwire_tools.serve.plan import DRAFT, ServePlan, name_of
@@ -11,6 +12,8 @@ from draftwire_tools.service import Job
 
 _PROMOTED = "; promoted: "
 """The part of a line about a version that drafts from now on."""
+_LOOKUP_TEXTS = "lookup.ids"
+"""File of the learner with the texts that lookup begins with."""
 _FINGERPRINT = 12
 """Characters of a target's fingerprint in the name of a directory."""
 
@@ -41,6 +44,11 @@ class LearnerProcess(Job):
 def tunable(plan: ServePlan) -> bool:
     """Returns whether a plan has a draft model in the verifier, which can learn."""
     return any(address.partition("?")[0] == DRAFT for address in plan.local)
+
+
+def learned_lookup(directory: Path) -> str:
+    """Returns the address of the lookup drafter that begins with the texts of earlier starts, and adds those served."""
+    return f"local:suffix?shared=true&texts={quote(str(directory / _LOOKUP_TEXTS), safe='/')}"
 
 
 def learning_directory(plan: ServePlan, fingerprint: str) -> Path:

@@ -19,9 +19,10 @@ from draftwire._types.drafter import Drafter
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
 from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.serve.auto import LOOKUP
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
-from draftwire_tools.serve.learner_process import LearnerProcess, learning_directory, tunable
+from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup, learning_directory, tunable
 from draftwire_tools.serve.one_log import OneLog
 from draftwire_tools.serve.plan import DRAFT, LOCAL, Options, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
@@ -34,6 +35,8 @@ _GAIN_SECONDS = 5.0
 """Interval of readings of the gain."""
 _ANSWER_SECONDS = 5.0
 _ATTACH_SECONDS = 600.0
+_LOOKUP_NAME = "lookup"
+"""Name of the lookup drafter that remembers served texts, whose address is long."""
 _LISTEN_SECONDS = 60.0
 """Time in which the gateway must listen. It loads no model."""
 _STOP_SECONDS = 20.0
@@ -179,9 +182,11 @@ def _started(
     if cache := cache_flags(plan):
         loading.wait(*drafters.values())  # the KV cache takes what they leave of the GPU's memory
         flags += cache
-    flags += [part for address in plan.local for part in ("--drafter", address)]
-    flags += together_flags(plan)
     learns = options.learn and tunable(plan)
+    looks_up = learns and LOOKUP in plan.chosen
+    given = [address for address in plan.local if not (looks_up and address == LOOKUP)]
+    flags += [part for address in given for part in ("--drafter", address)]
+    flags += together_flags(plan)
     if learns:
         flags += ["--share-traffic"]
     if options.chat_template is not None:
@@ -192,12 +197,14 @@ def _started(
     begin(verifier, f"loading {name_of(plan.model)}")
     loading.wait(verifier, *drafters.values())
     running = {name: each for name, each in drafters.items() if each not in loading.given_up}
+    directory = learning_directory(plan, client.model_info().fingerprint) if learns else None
+    if directory is not None and looks_up:
+        attach_lookup(client, directory, console)
     drafting = _attach(client, running, plan, console)
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
     learner = None
-    if learns and any(address.partition("?")[0] == DRAFT for address in drafting):
-        directory = learning_directory(plan, client.model_info().fingerprint)
+    if directory is not None and any(address.partition("?")[0] == DRAFT for address in drafting):
         learner = LearnerProcess(verifier.address, directory, plan, scratch)
         children.insert(-1, learner)
         log.follow(learner)
@@ -273,6 +280,19 @@ def _attach(client: Client, drafters: dict[str, Service], plan: ServePlan, conso
             give_up(drafter.address, _why(drafter))
             client.drafters.detach(drafter.name)
     return ready
+
+
+def attach_lookup(client: Client, directory: Path, console: Console) -> None:
+    """Attaches the lookup drafter that remembers served texts, or the one that does not if their file cannot be used.
+
+    directory: of what is learned, which is known only once the verifier has told the target's fingerprint.
+    """
+    address = learned_lookup(directory)
+    try:
+        client.drafters.attach(address, _LOOKUP_NAME, timeout=_ATTACH_SECONDS)
+    except DraftwireError as error:
+        console.print(f"{error}\nserving with {LOOKUP} in its place", soft_wrap=True, markup=False)
+        client.drafters.attach(LOOKUP, timeout=_ATTACH_SECONDS)
 
 
 def _why(drafter: Drafter) -> str:

@@ -20,11 +20,13 @@ from draftwire.errors import (
     UnavailableError,
     UnsupportedDrafterError,
 )
+from draftwire_core.engine.drafters.lookup.shared_text_file import read_shared_texts
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning import learning_loop
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
 from draftwire_core.training.learning.learning_state import LearningState
 from draftwire_core.training.learning.local_seat import LocalSeat
+from draftwire_core.training.learning.lookup_texts import LOOKUP_TEXTS
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.trial import TrialOptions
@@ -183,6 +185,31 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     learning.run(2)
     assert len(learning.versions) <= 2
     assert learning.state.base == learning.base
+
+
+def test_lookup_texts_are_written_after_a_round_and_at_the_end(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def texts() -> list[list[int]]:
+        return read_shared_texts(learning.place / LOOKUP_TEXTS, learning.verifier.fingerprint, 1 << 20)
+
+    collected: list[int] = []
+
+    def stop(loop: LearningLoop, _: Any) -> None:
+        collected.append(len(texts()))
+        loop._collect()
+        if len(collected) >= 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LearningLoop, "_round", stop)
+    with pytest.raises(KeyboardInterrupt):
+        learning.run(3)
+    assert collected[0] == 0 < collected[1] <= len(texts())
+    assert texts()[0][2:8] == TEXT
+    (learning.place / LOOKUP_TEXTS).unlink()
+    with pytest.raises(KeyboardInterrupt):
+        learning.run()
+    assert collected[2] > 0, "a killed learner's texts are written at the next start"
 
 
 def test_one_that_is_accepted_less_is_withdrawn(learning: Learning) -> None:

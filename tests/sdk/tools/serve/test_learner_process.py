@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from draftwire_core.training.learning.lookup_texts import LOOKUP_TEXTS
 from draftwire_tools.serve.device import Device
-from draftwire_tools.serve.learner_process import LearnerProcess, learning_directory, tunable
+from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup, learning_directory, tunable
 from draftwire_tools.serve.plan import Options, plan_of
+from verifier_service.reading.local_address import read_local_address
 
 OPTIONS = Options(Device("cpu", "auto", "cpu"), learn=True)
 
@@ -27,6 +29,12 @@ def test_each_target_has_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert learning_directory(plan, "a" * 20) == tmp_path / f".local/share/draftwire/learning/Model-8B-{'a' * 12}"
     given = plan_of("m", (), 1, Options(Device("cpu", "auto", "cpu"), learn=True, learn_directory=tmp_path / "here"))
     assert learning_directory(given, "a") == tmp_path / "here"
+
+
+def test_lookup_begins_with_the_file_that_the_learner_writes() -> None:
+    address = learned_lookup(Path("/home/a b/learned"))
+    assert address == f"local:suffix?shared=true&texts=/home/a%20b/learned/{LOOKUP_TEXTS}"
+    assert read_local_address("address", address) == address
 
 
 @pytest.mark.processes

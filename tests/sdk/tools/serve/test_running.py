@@ -2,6 +2,7 @@
 
 import io
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -13,8 +14,9 @@ from draftwire.cli.failure import Failure
 from draftwire.errors import InvalidArgumentError
 from draftwire_tools.serve import running
 from draftwire_tools.serve.device import Device
+from draftwire_tools.serve.learner_process import learned_lookup
 from draftwire_tools.serve.plan import Options, plan_of
-from draftwire_tools.serve.running import Serving, cache_flags, serving, together_flags
+from draftwire_tools.serve.running import Serving, attach_lookup, cache_flags, serving, together_flags
 
 GPU = Options(Device("cuda", "auto", "cuda (a GPU)"))
 CPU = Options(Device("cpu", "auto", "cpu"))
@@ -159,6 +161,64 @@ def test_a_named_drafter_that_cannot_draft_ends_the_command() -> None:
     pool: Any = Pool()
     with pytest.raises(Failure, match="--draft local:mtp: it is incompatible"):
         running._attach(pool, {}, plan, Console(file=io.StringIO()))
+
+
+class LookupPool:
+    """A verifier's drafters, of which the one that begins with a file is refused while it is `damaged`."""
+
+    def __init__(self, damaged: bool) -> None:
+        self.drafters = self
+        self.damaged = damaged
+        self.attached: list[tuple[str, str | None]] = []
+
+    def attach(self, address: str, name: str | None = None, *, timeout: float) -> None:
+        if self.damaged and "texts=" in address:
+            raise InvalidArgumentError("option texts: lookup.ids is damaged")
+        self.attached.append((address, name))
+
+
+def test_lookup_that_cannot_remember_is_told_and_looks_up_all_the_same() -> None:
+    told = io.StringIO()
+    remembering: Any = LookupPool(damaged=False)
+    attach_lookup(remembering, Path("/learned"), Console(file=told))
+    assert remembering.attached == [(learned_lookup(Path("/learned")), "lookup")]
+    assert told.getvalue() == ""
+    damaged: Any = LookupPool(damaged=True)
+    attach_lookup(damaged, Path("/learned"), Console(file=told))
+    assert damaged.attached == [("local:ngram", None)]
+    assert told.getvalue() == "option texts: lookup.ids is damaged\nserving with local:ngram in its place\n"
+
+
+@pytest.mark.parametrize(
+    ("drafts", "learn", "given", "attached"),
+    [
+        (("local:draft?model=a", "local:ngram"), True, ["local:draft?model=a"], True),
+        (("local:draft?model=a", "local:ngram"), False, ["local:draft?model=a", "local:ngram"], False),
+        (("local:mtp", "local:ngram"), True, ["local:mtp", "local:ngram"], False),
+    ],
+)
+def test_learning_replaces_chosen_lookup(
+    drafts: tuple[str, ...], learn: bool, given: list[str], attached: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    children(monkeypatch)
+    verifier: list[str] = []
+
+    def service(name: str, *flags: Any, **_: Any) -> Child:
+        verifier.extend(flags[3:])
+        return Child(name, flags[2])
+
+    places: list[Path] = []
+    monkeypatch.setattr(running, "Service", service)
+    monkeypatch.setattr(running, "_attach", lambda *_: [])
+    monkeypatch.setattr(running.Client, "model_info", lambda _: SimpleNamespace(fingerprint="f" * 64))
+    monkeypatch.setattr(running, "attach_lookup", lambda _, directory, __: places.append(directory))
+    options = Options(CPU.device, learn=learn, learn_directory=tmp_path / "learned")
+    plan = plan_of("target", drafts, 4, options, drafts)
+    listen = "127.0.0.1:1"
+    with serving(lambda: plan, options, listen, listen, tmp_path / "log", Console(file=io.StringIO())):
+        assert [each for flag, each in pairwise(verifier) if flag == "--drafter"] == given
+        assert places == ([tmp_path / "learned"] if attached else [])
 
 
 def test_chosen_drafters_draft_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,37 @@ class TestShared:
         assert [known(text) for text in texts[:3]] == [False] * 3
         assert [known(text) for text in texts[-3:]] == [True] * 3
 
+    def test_texts_of_earlier_starts_are_drafted(self) -> None:
+        drafter = suffix_drafter(SuffixOptions(shared=True), [self.TEXT])
+        for private in (False, True):
+            drafts = DrafterReader(drafter, self.TEXT[:3], private=private)
+            drafts.grow()
+            assert drafts.follow(self.TEXT[3:]) < 30
+            drafter.close(1)
+
+    def test_of_earlier_texts_the_first_is_kept_longest(self) -> None:
+        options = SuffixOptions(shared=True, keep=1000)
+        assert options.tokens_read == 750
+        texts = SharedTexts(options.keep)
+        texts.begin_with([[100 * number + token for token in range(75)] for number in range(10)])
+
+        def known() -> list[int]:
+            lookup = texts.lookup(2, private=True)
+            found = []
+            for number in range(10):
+                lookup.extend([100 * number, 100 * number + 1])
+                if lookup.places():
+                    found.append(number)
+            return found
+
+        assert known() == list(range(10))
+        own, _ = texts.join()
+        last = 0
+        for token in range(2000, 2300):
+            last = own.extend(last, token)
+        texts.join()
+        assert known() == [0, 1, 2], "the first request does not have them forgotten, and later ones the last half"
+
     def test_a_request_that_runs_keeps_what_it_has_joined(self) -> None:
         texts = SharedTexts(1000)
         own, _ = texts.join()
@@ -164,7 +196,7 @@ class TestShared:
         assert younger is not own
 
 
-@pytest.mark.parametrize("options", [{"min": 0}, {"min": 65}, {"keep": 999}, {"keep": 10_000_001}])
-def test_options_out_of_range(options: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{"min": 0}, {"min": 65}, {"keep": 999}, {"keep": 10_000_001}, {"texts": "a"}])
+def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(FieldError):
         SuffixOptions(**options)
