@@ -101,6 +101,8 @@ class LearningLoop:
     _asked: set[tuple[int, ...]] = field(init=False, default_factory=set)
     """Prompts of the requests that the learner sent itself."""
     _questions: int = field(init=False, default=0)
+    _written: int = field(init=False, default=0)
+    """Output tokens that were stored when the texts for lookup were written last."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -125,7 +127,6 @@ class LearningLoop:
                 wait = _BACKOFF
                 while rounds is None or done < rounds:
                     self._round(learner)
-                    self._write_lookup_texts()
                     done += 1
             except _FINAL:
                 raise
@@ -168,12 +169,14 @@ class LearningLoop:
 
     def _seated(self) -> Seated:
         """Waits for the drafter that is to learn."""
+        assert self._follower is not None
         told = False
         while (seated := self.seat.find(self.client, self.state)) is None:
             if not told:
                 told = True
                 self.tell("no draft model is attached: waiting for one")
             time.sleep(_LOOK_SECONDS)
+            self._see(self._follower.take(0.0))  # lookup learns meanwhile
         return seated
 
     def _settle(self, seated: Seated) -> None:
@@ -243,6 +246,8 @@ class LearningLoop:
         for request in requests:
             if tuple(request.prompt_token_ids) not in self._asked:
                 self.take(request.prompt_token_ids, request.token_ids, "traffic")
+        if self.store.tokens - self._written >= self.options.tokens:
+            self._write_lookup_texts()
 
     def _learn(self, learner: TextLearner) -> Candidate | None:
         """Trains on the newest texts. Returns the checkpoint, if it is better on held-out ones."""
@@ -318,6 +323,7 @@ class LearningLoop:
 
     def _write_lookup_texts(self) -> None:
         """Writes the texts that the next lookup drafter begins with."""
+        self._written = self.store.tokens
         try:
             write_lookup_texts(self.directory, self.store, self.state.target)
         except OSError as error:

@@ -13,6 +13,7 @@ from draftwire._types.address import is_loopback
 from draftwire_tools.serve.auto import AUTO, LOOKUP, choose
 from draftwire_tools.serve.device import device_here
 from draftwire_tools.serve.gateway_process import MODULE
+from draftwire_tools.serve.learner_process import tunable
 from draftwire_tools.serve.plan import Options, ServePlan, check, plan_of
 from draftwire_tools.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
 from draftwire_tools.serve.running import Serving, serving
@@ -23,6 +24,7 @@ NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft
 
 STAYS = "texts stay on this machine"
 NOTHING_TO_LEARN = "nothing can learn: there is no draft model in the verifier; add --draft 'local:draft?model=MODEL'"
+LOOKUP_ALONE = "lookup alone, without a draft model in the verifier"
 
 
 def serve(
@@ -86,8 +88,8 @@ def serve(
         bool,
         typer.Option(
             "--learn",
-            help="Have the draft model in the verifier learn from what is served, in idle time. Texts are kept on this "
-            "machine.",
+            help="Have the draft model in the verifier learn from what is served, in idle time, and the chosen lookup "
+            "draft from all of it. Texts are kept on this machine.",
         ),
     ] = False,
     learn_dir: Annotated[
@@ -173,11 +175,15 @@ def _tell(running: Serving, console: Console) -> None:
     if address != USUAL_VERIFIER:
         _line(console, "", f"for other commands: export DRAFTWIRE_VERIFIER={address}")
     if plan.options.learn:
-        _line(
-            console,
-            "learning",
-            NOTHING_TO_LEARN if running.learner is None else f"{running.learner.directory}; {STAYS}",
-        )
+        _line(console, "learning", _learning(running))
     if running.drafting == (LOOKUP,):
         _line(console, "note", NOTE)
     console.print("serving; Ctrl-C stops it")
+
+
+def _learning(running: Serving) -> str:
+    """Returns what learns, and where it keeps what it learns."""
+    if running.learner is None:
+        return NOTHING_TO_LEARN
+    parts = [str(running.learner.directory), *([] if tunable(running.plan) else [LOOKUP_ALONE]), STAYS]
+    return "; ".join(parts)

@@ -182,8 +182,8 @@ def _started(
     if cache := cache_flags(plan):
         loading.wait(*drafters.values())  # the KV cache takes what they leave of the GPU's memory
         flags += cache
-    learns = options.learn and tunable(plan)
-    looks_up = learns and LOOKUP in plan.chosen
+    looks_up = options.learn and LOOKUP in plan.chosen
+    learns = looks_up or (options.learn and tunable(plan))
     given = [address for address in plan.local if not (looks_up and address == LOOKUP)]
     flags += [part for address in given for part in ("--drafter", address)]
     flags += together_flags(plan)
@@ -204,7 +204,7 @@ def _started(
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
     learner = None
-    if directory is not None and any(address.partition("?")[0] == DRAFT for address in drafting):
+    if directory is not None and (looks_up or any(address.partition("?")[0] == DRAFT for address in drafting)):
         learner = LearnerProcess(verifier.address, directory, plan, scratch)
         children.insert(-1, learner)
         log.follow(learner)

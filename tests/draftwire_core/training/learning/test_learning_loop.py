@@ -28,6 +28,7 @@ from draftwire_core.training.learning.learning_state import LearningState
 from draftwire_core.training.learning.local_seat import LocalSeat
 from draftwire_core.training.learning.lookup_texts import LOOKUP_TEXTS
 from draftwire_core.training.learning.text_learner import TextTraining
+from draftwire_core.training.learning.text_store import TextStore
 from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.trial import TrialOptions
 
@@ -187,29 +188,48 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     assert learning.state.base == learning.base
 
 
-def test_lookup_texts_are_written_after_a_round_and_at_the_end(
+def lookup_texts(learning: Learning) -> list[list[int]]:
+    return read_shared_texts(learning.place / LOOKUP_TEXTS, learning.verifier.fingerprint, 1 << 20)
+
+
+def test_lookup_texts_are_written_now_and_then_and_at_the_end(
     learning: Learning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def texts() -> list[list[int]]:
-        return read_shared_texts(learning.place / LOOKUP_TEXTS, learning.verifier.fingerprint, 1 << 20)
+    learn, found = LearningLoop._learn, []
 
-    collected: list[int] = []
-
-    def stop(loop: LearningLoop, _: Any) -> None:
-        collected.append(len(texts()))
-        loop._collect()
-        if len(collected) >= 2:
+    def stop(loop: LearningLoop, learner: Any) -> Any:
+        found.append(sum(len(text) - 2 for text in lookup_texts(learning)))
+        if loop.store.tokens > 400:
             raise KeyboardInterrupt
+        return learn(loop, learner)
 
-    monkeypatch.setattr(LearningLoop, "_round", stop)
+    monkeypatch.setattr(LearningLoop, "_learn", stop)
     with pytest.raises(KeyboardInterrupt):
-        learning.run(3)
-    assert collected[0] == 0 < collected[1] <= len(texts())
-    assert texts()[0][2:8] == TEXT
+        learning.run(9)
+    assert found[0] >= 150, "after a round's tokens"
+    texts = lookup_texts(learning)
+    assert sum(len(text) - 2 for text in texts) == TextStore(
+        learning.place / "texts", learning.verifier.fingerprint, most_bytes=1 << 20, warn=pytest.fail
+    ).tokens, "all, at the end"  # fmt: skip
+    assert texts[0][2:8] == TEXT
     (learning.place / LOOKUP_TEXTS).unlink()
     with pytest.raises(KeyboardInterrupt):
         learning.run()
-    assert collected[2] > 0, "a killed learner's texts are written at the next start"
+    assert len(lookup_texts(learning)) >= len(texts), "those of a killed learner are written at the next start"
+
+
+def test_lookup_learns_without_a_draft_model(learning: Learning, monkeypatch: pytest.MonkeyPatch) -> None:
+    learning.verifier.drafting, slept = "", time.sleep
+
+    def sleep(seconds: float) -> None:
+        slept(seconds)
+        if seconds == learning_loop._LOOK_SECONDS and lookup_texts(learning):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(learning_loop.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        learning.run()
+    assert lookup_texts(learning)[0][2:8] == TEXT
 
 
 def test_one_that_is_accepted_less_is_withdrawn(learning: Learning) -> None:

@@ -190,17 +190,17 @@ def test_lookup_that_cannot_remember_is_told_and_looks_up_all_the_same() -> None
 
 
 @pytest.mark.parametrize(
-    ("drafts", "learn", "given", "attached"),
+    ("learn", "first", "chosen", "attached"),
     [
-        (("local:draft?model=a", "local:ngram"), True, ["local:draft?model=a"], True),
-        (("local:draft?model=a", "local:ngram"), False, ["local:draft?model=a", "local:ngram"], False),
-        (("local:mtp", "local:ngram"), True, ["local:mtp", "local:ngram"], False),
+        (True, "local:draft?model=a", True, True),
+        (True, "local:mtp", True, True),
+        (True, "local:draft?model=a", False, False),
+        (False, "local:draft?model=a", True, False),
     ],
 )
 def test_learning_replaces_chosen_lookup(
-    drafts: tuple[str, ...], learn: bool, given: list[str], attached: bool,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    learn: bool, first: str, chosen: bool, attached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     children(monkeypatch)
     verifier: list[str] = []
 
@@ -210,15 +210,20 @@ def test_learning_replaces_chosen_lookup(
 
     places: list[Path] = []
     monkeypatch.setattr(running, "Service", service)
-    monkeypatch.setattr(running, "_attach", lambda *_: [])
+    monkeypatch.setattr(running, "LearnerProcess", lambda *given: Child("learner", given[3]))
+    monkeypatch.setattr(running, "_attach", lambda *_: [first])
     monkeypatch.setattr(running.Client, "model_info", lambda _: SimpleNamespace(fingerprint="f" * 64))
     monkeypatch.setattr(running, "attach_lookup", lambda _, directory, __: places.append(directory))
     options = Options(CPU.device, learn=learn, learn_directory=tmp_path / "learned")
-    plan = plan_of("target", drafts, 4, options, drafts)
+    drafts = (first, "local:ngram")
+    plan = plan_of("target", drafts, 4, options, drafts if chosen else ())
     listen = "127.0.0.1:1"
-    with serving(lambda: plan, options, listen, listen, tmp_path / "log", Console(file=io.StringIO())):
-        assert [each for flag, each in pairwise(verifier) if flag == "--drafter"] == given
+    with serving(lambda: plan, options, listen, listen, tmp_path / "log", Console(file=io.StringIO())) as served:
+        assert [each for flag, each in pairwise(verifier) if flag == "--drafter"] == list(drafts)[
+            : 1 if attached else 2
+        ]
         assert places == ([tmp_path / "learned"] if attached else [])
+        assert (served.learner is not None) == ("--share-traffic" in verifier) == learn
 
 
 def test_chosen_drafters_draft_together(monkeypatch: pytest.MonkeyPatch) -> None:
