@@ -211,9 +211,9 @@ class RecurrentStates:
 def _memory(shape: RecurrenceShape, dtype: torch.dtype) -> LayerMemory:
     return LayerMemory(
         torch.empty(0, shape.channels, dtype=dtype),
-        torch.empty(0, shape.gates),
+        torch.empty(0, shape.gates, dtype=torch.float32),
         torch.empty(0, shape.taps - 1, shape.channels, dtype=dtype),
-        torch.empty(0, shape.value_heads, shape.key_dim, shape.value_dim),
+        torch.empty(0, shape.value_heads, shape.key_dim, shape.value_dim, dtype=torch.float32),
     )
 
 

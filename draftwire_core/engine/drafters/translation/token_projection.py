@@ -66,9 +66,9 @@ class TokenProjection:
         """The draft tokens that begin with a shorter one, at which the target's tokenizer splits them."""
         self._begun = torch.from_numpy(pieces.nth(0, heads[same])).to(device)
         """These shorter ones."""
-        self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, device=device)
+        self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, dtype=torch.float32, device=device)
         sizes = torch.bincount(self._begins, minlength=self._draft_size)
-        self._seen = _PRIOR_LONGER / sizes[self._begins]
+        self._seen = _PRIOR_LONGER / sizes[self._begins].float()
         self._shares: Tensor | None = None
         """The share of each; None if more has been learned since it was computed."""
 
@@ -78,8 +78,9 @@ class TokenProjection:
         firsts, places = self._map.pieces.nth(0, known), self._place[known]
         alone = torch.from_numpy(firsts[(places < 0) & (firsts >= 0)]).to(self._device)
         longer = torch.from_numpy(places[places >= 0]).to(self._device)
-        self._alone.index_add_(0, alone, torch.ones(len(alone), device=self._device))
-        self._seen.index_add_(0, longer, torch.ones(len(longer), device=self._device))
+        # The default type of floats is that of a model that another thread loads.
+        self._alone.index_add_(0, alone, torch.ones(len(alone), dtype=torch.float32, device=self._device))
+        self._seen.index_add_(0, longer, torch.ones(len(longer), dtype=torch.float32, device=self._device))
         self._shares = None
 
     def is_open(self, spelling: Sequence[int]) -> bool:
@@ -124,7 +125,7 @@ class TokenProjection:
             counts = torch.cat([self._alone[self._whole], self._seen])
             self._shares = counts / self._alone.index_add(0, self._begins, self._seen)[self._from]
         shared = probabilities.index_select(1, self._from) * self._shares
-        result = torch.zeros(len(probabilities), self._target_size, device=self._device)
+        result = torch.zeros(len(probabilities), self._target_size, dtype=torch.float32, device=self._device)
         return result.scatter_add_(1, self._to.expand(len(probabilities), -1), shared)
 
     def without(self, projected: Tensor, probabilities: Tensor, piece: int) -> Tensor:

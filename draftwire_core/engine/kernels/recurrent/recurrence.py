@@ -76,11 +76,13 @@ class RecurrenceCall:
         """inputs, gates: as for `run`, contiguous"""
         rows, count = len(inputs), len(work.items)
         self.shape, self.inputs, self.gates = shape, inputs, gates
-        self.mixed = torch.empty(count, shape.channels)
+        # The default type of floats is that of a model that another thread loads.
+        self.mixed = torch.empty(count, shape.channels, dtype=torch.float32)
         """The convolution's results, float32 [items, channels]."""
-        self.out = torch.empty(rows, shape.value_heads, shape.value_dim)
+        self.out = torch.empty(rows, shape.value_heads, shape.value_dim, dtype=torch.float32)
         """float32"""
-        scratch = torch.empty(threads, work.levels * shape.key_dim * shape.value_dim + shape.key_dim)
+        floats = work.levels * shape.key_dim * shape.value_dim + shape.key_dim
+        scratch = torch.empty(threads, floats, dtype=torch.float32)
         gathered = torch.empty(len(work.saves), shape.taps - 1, shape.channels, dtype=inputs.dtype)
         self._held = work, scratch, gathered
         self._struct = Recurrence(

@@ -50,7 +50,8 @@ def run_in_torch(
         result = result.to(inputs.dtype)
         mixed.append((torch.nn.functional.silu(result) if shape.activates else result).float())
     if shape.value_heads:
-        out = torch.zeros(len(inputs), shape.value_heads, shape.value_dim, device=inputs.device)
+        values = len(inputs), shape.value_heads, shape.value_dim
+        out = torch.zeros(values, dtype=torch.float32, device=inputs.device)
         _advance_torch(
             shape, weights, work, [source(int(each))[1] for each in work.items[:, SOURCE]], mixed, memory, out
         )

@@ -141,3 +141,18 @@ def test_all_that_follows_settles_a_token_of_many_pieces(projection: TokenProjec
         torch.testing.assert_close(found[alike].sum(), torch.tensor(1.0))
         assert int(found.argmax()) in alike
         assert projection.is_open(pieces[:1]) and projection.is_open(pieces[:-1])
+
+
+def test_a_model_that_another_thread_loads_changes_nothing(projection: TokenProjection) -> None:
+    """Loading one makes its type the default type of floats, for the whole process."""
+    given, tokens = probabilities(), [*LONGER, *LONGER]
+    projection.observe(tokens)
+    expected = projection.project(given)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        again = TokenProjection(TRANSLATION, torch.device("cpu"))
+        again.observe(tokens)
+        found = again.project(given)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
