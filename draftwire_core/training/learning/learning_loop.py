@@ -75,6 +75,10 @@ class Candidate:
     """The line about it, which ends with the decision."""
 
 
+class VerifierRestartedError(Exception):
+    """The verifier has restarted, and drafts with what its settings say."""
+
+
 @dataclass
 class LearningLoop:
     """Runs rounds against one verifier, and outlives it: a lost one is waited for."""
@@ -130,6 +134,8 @@ class LearningLoop:
                     done += 1
             except _FINAL:
                 raise
+            except VerifierRestartedError:
+                self.tell("the verifier has restarted")
             except (DraftwireError, TimeoutError) as error:
                 if wait == _BACKOFF:
                     self.tell(f"verifier lost: {error}; learning goes on when it is back")
@@ -233,9 +239,16 @@ class LearningLoop:
         assert self._follower is not None
         while not self._has_enough():
             requests = self._follower.take(_POLL_SECONDS)
+            self._check_running()
             self._see(requests)
             if not requests and self.idle is not None:
                 self.idle()
+
+    def _check_running(self) -> None:
+        """Raises VerifierRestartedError if another process serves since the last call of `_connect`."""
+        assert self._follower is not None
+        if self._follower.begun > 1:
+            raise VerifierRestartedError
 
     def _has_enough(self) -> bool:
         self.state.tokens = min(self.state.tokens, self.store.tokens)  # texts that were not written may be gone
@@ -292,6 +305,8 @@ class LearningLoop:
         verdict = try_out(
             self.client, self._follower, state.drafter, canary, checkpoint, self.trial, self._see, self._ask
         )
+        if not verdict.promoted:
+            self._check_running()  # the trial then decided nothing
         if verdict.promoted:
             state.promoted, state.now = candidate.version, learner.after
             self.seat.promoted(state, verdict)

@@ -17,7 +17,8 @@ class TrafficFollower:
         self._changed = threading.Condition()
         self._requests: deque[ServedRequest] = deque(maxlen=most)
         self._error: DraftwireError | None = None
-        self._following = False
+        self.begun = 0
+        """Times that following has begun: more than once if the connection was lost and made again."""
         self._stream = client.follow_traffic()
         self._thread = threading.Thread(target=self._read, name="traffic-follower", daemon=True)
         self._thread.start()
@@ -25,7 +26,7 @@ class TrafficFollower:
     def wait_until_following(self, seconds: float) -> None:
         """Waits until finished requests are being reported. Raises DraftwireError, and TimeoutError."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._following or self._error is not None, seconds):
+            if not self._changed.wait_for(lambda: self.begun or self._error is not None, seconds):
                 raise TimeoutError(f"the verifier did not answer within {seconds:g} s")
             self._check()
 
@@ -52,7 +53,7 @@ class TrafficFollower:
         try:
             for part in self._stream:
                 with self._changed:
-                    self._following = True
+                    self.begun += not part.requests  # the first message alone has none
                     self._requests.extend(part.requests)
                     self._changed.notify_all()
         except DraftwireError as error:  # raised again by take

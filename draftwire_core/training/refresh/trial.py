@@ -154,7 +154,9 @@ def _watch(
 def _ending(client: Client, new: str) -> str | None:
     """Returns the reason why the latest rollout of a drafter ended; None while it runs."""
     latest = next((each for each in client.drafters.rollouts() if each.new.name == new), None)
-    if latest is None or latest.state == "running":
+    if latest is None:
+        return "the verifier has restarted"
+    if latest.state == "running":
         return None
     return f"{latest.state} by the verifier: {latest.reason}"
 

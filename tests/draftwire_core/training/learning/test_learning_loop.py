@@ -46,7 +46,9 @@ class Verifier:
         self.base = self.drafting = base
         self.new = ""
         self.fingerprint, self.tokenizer, self.gain = "target", tokenizer, gain
-        self.busy = True
+        self.busy, self.restarted = True, False
+        self.forgets = False
+        """Whether it restarts after the next rollout has begun."""
         self.errors: dict[str, DraftwireError] = {}
         """The errors of the next calls, by their names."""
         self.calls: list[str] = []
@@ -77,7 +79,7 @@ class Verifier:
     def rollout(self, old: str, new: str, share: float, *, timeout: float) -> Any:
         self._call("rollout")
         assert old == self.drafting
-        self.new = new
+        self.new, self.forgets = "" if self.forgets else new, False
         return SimpleNamespace(new=SimpleNamespace(name=new))
 
     def promote(self, new: str) -> None:
@@ -126,7 +128,11 @@ class Stream:
             time.sleep(0.002)
             if "stream" in self._verifier.errors:
                 raise self._verifier.errors.pop("stream")
-            yield Traffic(self._verifier.next(), 0)
+            if self._verifier.restarted:
+                self._verifier.restarted = False
+                yield Traffic([], 0)
+            if requests := self._verifier.next():
+                yield Traffic(requests, 0)
 
     def close(self) -> None:
         self._closed = True
@@ -282,6 +288,41 @@ def test_a_verifier_that_is_away_is_waited_for(learning: Learning, monkeypatch: 
     monkeypatch.setattr(LearningLoop, "_connect", lose)
     learning.run()
     assert sum("verifier lost: away" in line for line in learning.told) == 1, "it is told once"
+    assert learning.state.promoted == 1
+
+
+def test_a_verifier_that_restarts_at_once_is_noticed(learning: Learning) -> None:
+    """The client's own stream goes on, as if nothing had happened."""
+    learning.run()
+    promoted, learning.verifier.busy, learning.verifier.gain = learning.verifier.drafting, False, 0
+    shutil.rmtree(learning.place / "texts")  # those of the trial would be enough for another round
+
+    def restart() -> None:
+        if not learning.verifier.calls.count("swap"):
+            learning.verifier.drafting, learning.verifier.restarted = learning.base, True
+        else:
+            learning.verifier.busy = True
+
+    learning.run(idle=restart)
+    assert "the verifier has restarted" in learning.told
+    assert learning.verifier.drafting == promoted
+
+
+def test_one_that_restarts_in_a_trial_gets_the_same_checkpoint_again(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = LearningLoop._decide
+
+    def restart(loop: LearningLoop, *given: Any) -> Any:
+        tried.append(given)
+        if len(tried) == 1:
+            learning.verifier.forgets = learning.verifier.restarted = True
+        return decide(loop, *given)
+
+    tried: list[Any] = []
+    monkeypatch.setattr(LearningLoop, "_decide", restart)
+    learning.run()
+    assert len(tried) == 2
     assert learning.state.promoted == 1
 
 
