@@ -40,7 +40,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     },
 }
 TOKENS = 24
-LONG = 80
+LONG = 240
 ALONE = 2
 BATCH = 8
 LARGE = 16
