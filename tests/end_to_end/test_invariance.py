@@ -40,7 +40,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     },
 }
 TOKENS = 24
-LONG = 240
+LONG = 1200
 ALONE = 2
 BATCH = 8
 LARGE = 16
