@@ -46,7 +46,7 @@ class StepCounts:
         self.tokens += tokens
         self._added_seconds += sum(result.drafting.values())
         # The same step without the nodes, and then one step for every further token per sequence.
-        plain = result.seconds - cost.added(result.rows, drafted, sequences or 1)
+        plain = result.seconds - cost.added(result.rows, drafted)
         if sequences:
             self.sequences.observe(sequences)
             self.draft_tokens.observe(drafted)

@@ -128,8 +128,7 @@ class Planner:
         room = self.cost.rows_within(longest, base, room, sequences)
         ordered = self._best(candidates, others, room, least=_LEAST_PROBABILITY) if room else []
         best_count = 0
-        without = self.cost.seconds(base, sequences) if taken else plain_seconds
-        best_rate = (expected + prompts) / (without - apart)
+        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
         for size, (index, _, probability) in enumerate(ordered, start=1):
             expected += probability
             limit.add(index, probability)

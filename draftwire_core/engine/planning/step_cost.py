@@ -15,8 +15,8 @@ from draftwire_core.engine.planning.running_mean import RunningMean
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
 _DRIFT = 0.02
-"""Weight at which a step without nodes moves the scale of those with nodes, and the other way around: without steps of
-one kind nothing else shows that the machine has become slower."""
+"""Weight at which each other step moves the scale of plain steps to that of all: without plain steps nothing else shows
+that the machine has become slower."""
 _STRETCH = 3.0
 """How many times as long a step may become through the prompts computed in it."""
 _LEAST_PROMPT_ROWS = 16
@@ -49,11 +49,11 @@ class StepCost:
         self._seconds_per_read = seconds_per_read
         self._context = RunningMean(context, weight=_WEIGHT, floor=math.inf)
         """Positions that a row sees."""
+        self._scale = RunningMean(1.0, weight=_WEIGHT)
+        """Seconds of a step over those of the curve: a machine that was briefly busy says little about it."""
         self._plain = RunningMean(1.0, weight=_WEIGHT)
-        """Seconds of a step without nodes over those of the curve: a machine that was briefly busy says little about
-        it."""
-        self._noded = RunningMean(1.0, weight=_WEIGHT)
-        """The same of steps with nodes. They take time besides their rows, and the curve may rise too little."""
+        """The same of steps without nodes alone. Where the curve rises too little, steps with nodes raise the scale of
+        all."""
         self._on_curve: dict[int, float] = {}
         """The curve by row count. The curve never changes, and each step looks up a few dozen of its points."""
 
@@ -62,19 +62,18 @@ class StepCost:
         return [(rows, self.seconds(rows)) for rows in self._rows]
 
     def seconds(self, rows: int, sequences: int = 1) -> float:
-        """Expected time of a step of `rows` rows of so many sequences, in seconds: with nodes if there are more."""
-        if rows <= sequences:
-            return self.plain_seconds(rows, sequences)
-        return self._noded.value * self._at_context(rows, sequences)
+        """Expected time of a step of `rows` rows of so many sequences, in seconds."""
+        context = self._context.value
+        return self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
 
     def plain_seconds(self, rows: int, sequences: int) -> float:
-        """Expected time of a step without nodes, in seconds; further rows are those of prompts."""
+        """Expected time of a step without nodes, in seconds."""
         # While there are no such steps their scale may be that of a time when the machine was busy.
-        return min(self._plain.value, self._noded.value) * self._at_context(rows, sequences)
+        return self.seconds(rows, sequences) * min(1.0, self._plain.value / self._scale.value)
 
-    def added(self, rows: int, own: int, sequences: int = 1) -> float:
+    def added(self, rows: int, own: int) -> float:
         """Returns the expected seconds that `own` of a step's rows have added to it."""
-        return self.seconds(rows, sequences) - self.seconds(max(1, rows - own), sequences) if own else 0.0
+        return self.seconds(rows) - self.seconds(max(1, rows - own)) if own else 0.0
 
     def node_tokens(self, rows: int, nodes: int, sequences: int) -> float:
         """Returns the price in tokens of each of the `nodes` among a step's rows.
@@ -82,7 +81,7 @@ class StepCost:
         The price is the number of tokens that plain decoding of this many sequences, at least one, generates in the
         same time.
         """
-        return self.added(rows, nodes, sequences) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
+        return self.added(rows, nodes) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
         """Returns how many prompt tokens, at most `most`, to compute in a step with `waiting` rows of other sequences.
@@ -123,15 +122,12 @@ class StepCost:
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
         found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
-        its, other = (self._plain, self._noded) if rows == sequences else (self._noded, self._plain)
-        its.add(found)
-        other.value += _DRIFT * (found - other.value)
+        self._scale.add(found)
+        if rows == sequences:
+            self._plain.add(found)
+        else:
+            self._plain.value += _DRIFT * (self._scale.value - self._plain.value)
         self._context.add(seen / rows)
-
-    def _at_context(self, rows: int, sequences: int) -> float:
-        """Returns the curve with attention to as many positions as rows see lately, in seconds."""
-        context = self._context.value
-        return self._unscaled(rows, rows * context, (sequences - 1) * context)
 
     def _unscaled(self, rows: int, seen: float, read: float) -> float:
         return self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read

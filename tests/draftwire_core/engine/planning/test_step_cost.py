@@ -51,14 +51,6 @@ def test_more_rows_never_cost_less(points: list[tuple[int, float]], steps: list[
     assert all(later >= earlier * (1 - 1e-12) for earlier, later in itertools.pairwise(times))
 
 
-def test_few_steps_with_nodes_still_say_what_nodes_cost() -> None:
-    cost = StepCost([1, 64], [1.0, 1.0])
-    for step in range(400):
-        nodes = 6 if step % 5 == 0 else 0
-        cost.observe(2 + nodes, 1.5 if nodes else 1.0, sequences=2)
-    assert cost.seconds(8, 2) > 1.25 > 1.1 > cost.seconds(2, 2)
-
-
 def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> None:
     cost = StepCost([1, 16], [0.010, 0.020])
     cost.observe(1, 10.0)
@@ -66,7 +58,7 @@ def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> Non
     for _ in range(60):
         cost.observe(16, 0.040)
     assert cost.seconds(16) == pytest.approx(0.040, rel=0.02)
-    assert cost.seconds(1) == pytest.approx(0.020, rel=0.15), "plain steps follow, if more slowly"
+    assert cost.seconds(1) == pytest.approx(0.020, rel=0.02)
 
 
 @given(
@@ -149,7 +141,7 @@ def test_plain_steps_have_a_time_of_their_own_while_there_are_some() -> None:
     for _ in range(200):
         cost.observe(2, 1.0, sequences=2)
         cost.observe(8, 1.5, sequences=2)
-    assert cost.plain_seconds(2, 2) == cost.seconds(2, 2) < 1.1 < 1.4 < cost.seconds(8, 2)
+    assert cost.plain_seconds(2, 2) < 1.1 < 1.15 < cost.seconds(2, 2)
     for _ in range(400):
         cost.observe(8, 3.0, sequences=2)
     assert cost.plain_seconds(2, 2) > 2.9  # nothing tells any more that they would be faster
