@@ -78,7 +78,6 @@ class TokenProjection:
         firsts, places = self._map.pieces.nth(0, known), self._place[known]
         alone = torch.from_numpy(firsts[(places < 0) & (firsts >= 0)]).to(self._device)
         longer = torch.from_numpy(places[places >= 0]).to(self._device)
-        # The default type of floats is that of a model that another thread loads.
         self._alone.index_add_(0, alone, torch.ones(len(alone), dtype=torch.float32, device=self._device))
         self._seen.index_add_(0, longer, torch.ones(len(longer), dtype=torch.float32, device=self._device))
         self._shares = None

@@ -76,7 +76,6 @@ class RecurrenceCall:
         """inputs, gates: as for `run`, contiguous"""
         rows, count = len(inputs), len(work.items)
         self.shape, self.inputs, self.gates = shape, inputs, gates
-        # The default type of floats is that of a model that another thread loads.
         self.mixed = torch.empty(count, shape.channels, dtype=torch.float32)
         """The convolution's results, float32 [items, channels]."""
         self.out = torch.empty(rows, shape.value_heads, shape.value_dim, dtype=torch.float32)

@@ -7,6 +7,7 @@ and never read again when the token is rolled back.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -188,6 +189,17 @@ class TapReading:
         for which, place in places:
             place.copy_(hidden if which is None else hidden.index_select(0, which))
         self._seconds += time.thread_time() - began
+
+    def between(self, count: int, hidden: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """Yields the layers to run one after the other, each part as its first and the one after its last, and reads
+        before each part and after the last one.
+
+        count: number of layers. hidden: the states, [rows, width], which the caller's layers overwrite.
+        """
+        for begin, end in itertools.pairwise(sorted({0, count, *self.layers})):
+            self.take(begin, hidden)
+            yield begin, end
+        self.take(count, hidden)
 
     @contextmanager
     def hooked(self, model: PreTrainedModel) -> Iterator[None]:

@@ -7,7 +7,6 @@ which takes longer than it seems: a step has just read the model's weights throu
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -181,10 +180,9 @@ class CompiledDecoder:
             about.capacity, about.kv_type = cache.capacity + 1, self.layers.kv_type
         # Made before the layers run, which drive torch's code from the caches.
         logits = torch.empty(wanted, self._outputs, dtype=torch.float32)
-        if reading is None:
-            self.layers.call(0, len(self.layers), memory.passes)
-        else:
-            self._read_between(reading, hidden, memory)
+        count = len(self.layers)
+        for begin, end in [(0, count)] if reading is None else reading.between(count, hidden):
+            self.layers.call(begin, end, memory.passes)
         if wanted:
             self._head_of(memory, residual, batch, logits, threads)
         return logits
@@ -195,15 +193,6 @@ class CompiledDecoder:
             return torch.empty(0, self.width, dtype=torch.bfloat16)
         assert self._memory is not None, "there were logits"
         return self._memory.head_inputs(count)
-
-    def _read_between(self, reading: TapReading, hidden: torch.Tensor, memory: _Memory) -> None:
-        """Runs the layers with stops at those whose inputs are read."""
-        count = len(self.layers)
-        stops = sorted({0, count, *reading.layers})
-        for begin, end in itertools.pairwise(stops):
-            reading.take(begin, hidden)
-            self.layers.call(begin, end, memory.passes)
-        reading.take(count, hidden)
 
     def _head_of(
         self, memory: _Memory, residual: torch.Tensor, batch: PackedBatch, logits: torch.Tensor, threads: int
