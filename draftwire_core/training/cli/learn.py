@@ -106,12 +106,12 @@ def learn(
     from draftwire_core.engine.model.packed_model import ModelLoadError
     from draftwire_core.engine.text.tokenizer import Tokenizer
     from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
-    from draftwire_core.training.learning.local_seat import LocalSeat
-    from draftwire_core.training.learning.own_text import OwnText
-    from draftwire_core.training.learning.prompts import built_in_prompts, prompts_of
-    from draftwire_core.training.learning.seat import Seat
-    from draftwire_core.training.learning.service_seat import ServiceSeat
+    from draftwire_core.training.learning.seats.local_seat import LocalSeat
+    from draftwire_core.training.learning.seats.seat import Seat
+    from draftwire_core.training.learning.seats.service_seat import ServiceSeat
     from draftwire_core.training.learning.text_learner import TextTraining
+    from draftwire_core.training.learning.texts.own_text import OwnText
+    from draftwire_core.training.learning.texts.prompts import built_in_prompts, prompts_of
     from draftwire_core.training.learning.versions import Versions
     from draftwire_core.training.refresh.trial import TrialOptions
 

@@ -33,9 +33,8 @@ class Draft:
         try:
             model = model_to_train(checkpoint, torch.float32)
             if checkpoint.gguf is not None:
-                from draftwire_core.engine.checkpoint.gguf.gguf_file import (
-                    GgufFile,  # needs the package gguf, which others do not
-                )
+                # Imported here because it needs the package gguf, which other checkpoints do not.
+                from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 
                 file = GgufFile.open(checkpoint.gguf)
                 self.quantised = any(part.plain is None for each in file.tensors.values() for part in each.parts)

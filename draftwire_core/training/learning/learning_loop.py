@@ -22,14 +22,15 @@ from draftwire.errors import (
 )
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.training.learning.directory_lock import DirectoryLock
-from draftwire_core.training.learning.draft_text import DraftText
 from draftwire_core.training.learning.learning_state import LearningState
-from draftwire_core.training.learning.lookup_texts import write_lookup_texts
-from draftwire_core.training.learning.seat import Seat, Seated
-from draftwire_core.training.learning.served_text import Origin, ServedText
+from draftwire_core.training.learning.seats.seat import Seat, Seated
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
-from draftwire_core.training.learning.text_store import TextStore
+from draftwire_core.training.learning.texts.draft_text import DraftText
+from draftwire_core.training.learning.texts.lookup_texts import write_lookup_texts
+from draftwire_core.training.learning.texts.served_text import Origin, ServedText
+from draftwire_core.training.learning.texts.text_store import TextStore
 from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
@@ -124,11 +125,13 @@ class LearningLoop:
             self._run(rounds)
 
     def _run(self, rounds: int | None) -> None:
-        done, wait = 0, _BACKOFF
+        done, told = 0, False
+        backoff = Backoff(_BACKOFF, _LONGEST_BACKOFF)
         while rounds is None or done < rounds:
             try:
                 learner = self._connect()
-                wait = _BACKOFF
+                told = False
+                backoff.reset()
                 while rounds is None or done < rounds:
                     self._round(learner)
                     done += 1
@@ -137,10 +140,10 @@ class LearningLoop:
             except VerifierRestartedError:
                 self.tell("the verifier has restarted")
             except (DraftwireError, TimeoutError) as error:
-                if wait == _BACKOFF:
+                if not told:
                     self.tell(f"verifier lost: {error}; learning goes on when it is back")
-                time.sleep(wait)
-                wait = min(_LONGEST_BACKOFF, 2 * wait)
+                told = True
+                time.sleep(backoff.next_delay())
             finally:
                 if self._follower is not None:
                     self._follower.close()

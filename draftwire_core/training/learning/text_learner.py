@@ -21,7 +21,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.example import Example, make_batch
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import batch_indices
-from draftwire_core.training.learning.draft_text import DraftText, read_text
+from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
 
 _TELL_SECONDS = 30.0
 """Seconds between two lines of progress."""

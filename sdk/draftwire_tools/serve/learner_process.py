@@ -12,8 +12,8 @@ from draftwire_tools.service import Job
 
 _PROMOTED = "; promoted: "
 """The part of a line about a version that drafts from now on."""
-_LOOKUP_TEXTS = "lookup.ids"
-"""File of the learner with the texts that lookup begins with."""
+LOOKUP_TEXTS = "lookup.ids"
+"""Name of the file, in the directory of what is learned, with the texts that lookup begins with."""
 _FINGERPRINT = 12
 """Characters of a target's fingerprint in the name of a directory."""
 
@@ -48,7 +48,7 @@ def tunable(plan: ServePlan) -> bool:
 
 def learned_lookup(directory: Path) -> str:
     """Returns the address of the lookup drafter that begins with the texts of earlier starts, and adds those served."""
-    return f"local:suffix?shared=true&texts={quote(str(directory / _LOOKUP_TEXTS), safe='/')}"
+    return f"local:suffix?shared=true&texts={quote(str(directory / LOOKUP_TEXTS), safe='/')}"
 
 
 def learning_directory(plan: ServePlan, fingerprint: str) -> Path:

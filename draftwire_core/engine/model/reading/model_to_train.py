@@ -38,7 +38,8 @@ def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedMode
 
 def _of_gguf(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Makes the model of a GGUF file with plain tensors. Raises ModelLoadError."""
-    from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile  # needs the package gguf, which others do not
+    # Imported here because it needs the package gguf, which other checkpoints do not.
+    from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 
     file = GgufFile.open(path)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(file.config(), dtype=dtype)

@@ -9,8 +9,8 @@ from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadErr
 from draftwire_core.engine.model.reading.model_to_train import model_to_train
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.distillation.draft import Draft
-from draftwire_core.training.learning.draft_text import DraftText
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining, agreement, batches
+from draftwire_core.training.learning.texts.draft_text import DraftText
 from tests.harness.checkout import MODELS
 from tests.harness.models.gguf_model import write_checkpoint_as_gguf
 

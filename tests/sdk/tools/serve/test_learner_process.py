@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwire_core.training.learning.lookup_texts import LOOKUP_TEXTS
+from draftwire_core.training.learning.texts.lookup_texts import LOOKUP_TEXTS
 from draftwire_tools.serve.device import Device
 from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup, learning_directory, tunable
 from draftwire_tools.serve.plan import Options, plan_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from draftwire_core.training.learning.served_text import ServedText
+from draftwire_core.training.learning.texts.served_text import ServedText
 
 
 def of(prompt: list[int], output: list[int]) -> ServedText:

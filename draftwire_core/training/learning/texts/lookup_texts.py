@@ -7,12 +7,12 @@ from itertools import chain
 from pathlib import Path
 
 from draftwire_core.engine.drafters.lookup.shared_text_file import write_shared_texts
-from draftwire_core.training.learning.text_store import TextStore
+from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions
+from draftwire_core.training.learning.texts.text_store import TextStore
+from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
 
-LOOKUP_TEXTS = "lookup.ids"
-"""Name of the file in the directory of what is learned."""
-_MOST_TOKENS = 100_000
-"""As many as the drafter keeps by default."""
+_MOST_TOKENS = SuffixOptions().tokens_read
+"""As many as the drafter reads by default."""
 
 
 def write_lookup_texts(directory: Path, store: TextStore, target: str) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from draftwire_core.engine.drafters.lookup.shared_text_file import read_shared_texts
-from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions
-from draftwire_core.training.learning import lookup_texts
-from draftwire_core.training.learning.lookup_texts import LOOKUP_TEXTS, write_lookup_texts
-from draftwire_core.training.learning.served_text import ServedText
-from draftwire_core.training.learning.text_store import TextStore
+from draftwire_core.training.learning.texts import lookup_texts
+from draftwire_core.training.learning.texts.lookup_texts import write_lookup_texts
+from draftwire_core.training.learning.texts.served_text import ServedText
+from draftwire_core.training.learning.texts.text_store import TextStore
+from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
 
 
 @pytest.fixture
@@ -29,7 +29,6 @@ def test_the_newest_come_first_and_clients_before_own_text(store: TextStore, tmp
 
 
 def test_they_are_no_more_than_lookup_keeps(store: TextStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert SuffixOptions().keep == lookup_texts._MOST_TOKENS
     monkeypatch.setattr(lookup_texts, "_MOST_TOKENS", 10)
     assert written(tmp_path, store) == []
     for number in range(8):

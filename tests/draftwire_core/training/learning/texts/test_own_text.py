@@ -16,8 +16,8 @@ from draftwire.v1.verifier_service_pb2 import FollowTrafficRequest
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
 from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.rpc.server import ServiceServer
-from draftwire_core.training.learning import own_text
-from draftwire_core.training.learning.own_text import OwnText
+from draftwire_core.training.learning.texts import own_text
+from draftwire_core.training.learning.texts.own_text import OwnText
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draftwire_core.training.learning.served_text import ServedText
-from draftwire_core.training.learning.text_store import TextStore
+from draftwire_core.training.learning.texts.served_text import ServedText
+from draftwire_core.training.learning.texts.text_store import TextStore
 
 
 def text(number: int, length: int = 6) -> ServedText:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwire_core.training.learning.loops import without_loop
+from draftwire_core.training.learning.texts.loops import without_loop
 
 TOKENS = st.integers(0, 5)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from draftwire_core.training.learning.draft_text import DraftText, read_text
+from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
 from tests.harness.engine.engines import packed
 from tests.harness.engine.special_models import quick_model
 from tests.harness.engine.translation import KINDS, token_map, vocabulary

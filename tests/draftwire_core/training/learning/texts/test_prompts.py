@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.training.learning import prompts as module
-from draftwire_core.training.learning.prompts import built_in_prompts, prompts_of
+from draftwire_core.training.learning.texts import prompts as module
+from draftwire_core.training.learning.texts.prompts import built_in_prompts, prompts_of
 from tests.harness.checkout import MODELS
 
 GROUPS = tomllib.loads(Path(module.__file__).with_name("prompts.toml").read_text(encoding="utf-8"))["group"]

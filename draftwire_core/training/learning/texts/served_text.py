@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from draftwire_core.training.data.example import Ids
-from draftwire_core.training.learning.loops import without_loop
+from draftwire_core.training.learning.texts.loops import without_loop
 
 Origin = Literal["traffic", "own"]
 """traffic: a request of a client. own: a text that the target was asked to write in order to learn from it."""

@@ -19,7 +19,7 @@ from typing import BinaryIO, get_args
 
 import numpy as np
 
-from draftwire_core.training.learning.served_text import Origin, ServedText
+from draftwire_core.training.learning.texts.served_text import Origin, ServedText
 
 _HEADER = struct.Struct("<4sIIII")  # magic, origin, tokens of the prompt, of the output, checksum of the tokens
 _MAGIC = b"dwt1"

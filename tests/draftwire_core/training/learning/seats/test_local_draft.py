@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwire_core.training.learning.local_draft import LocalDraft
+from draftwire_core.training.learning.seats.local_draft import LocalDraft
 from verifier_service.reading.local_address import read_local_address
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from draftwire import Client
 from draftwire.errors import RolloutNotFoundError
 from draftwire_core.training.learning.learning_state import LearningState
-from draftwire_core.training.learning.local_draft import LocalDraft
-from draftwire_core.training.learning.seat import Seated
+from draftwire_core.training.learning.seats.local_draft import LocalDraft
+from draftwire_core.training.learning.seats.seat import Seated
 from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.trial import Verdict
 
