@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 
-from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from models.filler import Filler
 from models.inflate import read_count
@@ -63,6 +62,9 @@ def write_widened(model: str | Path, out_dir: str | Path, parameters: int) -> in
     bfloat16; returns the width of its feed-forward layers. Raises ValueError; see choose_width."""
     source, out = Path(model), Path(out_dir)
     if source.suffix == ".gguf":
+        # Imported here because it needs the package gguf, which benchmarks of other models run without.
+        from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
+
         file = GgufFile.open(source)
         config = file.config()
         weights = {name: each.dequantised().to(torch.bfloat16) for name, each in file.tensors.items()}
