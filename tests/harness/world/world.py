@@ -7,8 +7,10 @@ else is production code: requests, pool, links, conversations, engines and model
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from collections import Counter
-from collections.abc import Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -31,6 +33,7 @@ from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.kv.shared_prefix import SharedPrefix
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.pool.servicer import DrafterPoolServicer
+from draftwire_core.pool.standing.circuit_breaker import CircuitBreaker
 from draftwire_core.pool.standing.standings import DrafterClocks
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
@@ -42,6 +45,8 @@ from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.held_calls import Direction, HeldCall
 from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.simulated_loop import SimulatedLoop, SteppedThread, stepped_threads
+from verifier_service.admission.expected_wait import ExpectedWait
+from verifier_service.admission.flooders import Flooders
 from verifier_service.running.running_request import RunningRequest
 
 T = TypeVar("T")
@@ -105,15 +110,19 @@ class Request:
         return self.task is not None and self.task.done()
 
 
-_TIMED = (
-    "draftwire_core.engine.drafters.model.draft_model",
-    "draftwire_core.engine.engine.local_drafters",
-    "draftwire_core.engine.engine.probe_planner",
-    "draftwire_core.engine.engine.verification_engine",
-    "draftwire_core.engine.planning.step_clock",
-    "verifier_service.step_loop",
-)
-"""Modules that measure what drafting and steps take."""
+_MEASURED = ("draftwire_core", "drafter_service", "verifier_service")
+"""Packages whose modules measure time: what drafting, steps and waiting take decides what they do."""
+_CLOCKED: tuple[Callable[..., None], ...] = (ExpectedWait.__init__, Flooders.__init__, CircuitBreaker.__init__)
+"""Functions whose last default is a clock."""
+
+
+def _measuring() -> list[str]:
+    """Names of the loaded modules of those packages that read the machine's clocks."""
+    return [
+        name
+        for name, module in sys.modules.items()
+        if name.split(".")[0] in _MEASURED and vars(module).get("time") is time
+    ]
 
 
 class World:
@@ -207,9 +216,11 @@ class World:
             noted[self].pop(key, None)
 
         # A loaded machine must not decide which drafters pay: an example would then not be the same twice.
-        clock = SimpleNamespace(perf_counter=self.loop.time, thread_time=self.loop.time)
+        now = self.loop.time
+        clock = SimpleNamespace(perf_counter=now, thread_time=now, monotonic=now, time=time.time, sleep=time.sleep)
         for patch in (
-            *(mock.patch(f"{module}.time", clock) for module in _TIMED),
+            *(mock.patch(f"{module}.time", clock) for module in _measuring()),
+            *(mock.patch.object(each, "__defaults__", (now,)) for each in _CLOCKED),
             mock.patch("draftwire_core.engine.engine.verification_engine.Sequence", NotedSequence),
             mock.patch("draftwire_core.engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
