@@ -45,12 +45,16 @@ class TokenProjection:
         self._table = table[order]
         """The spelling of each of these tokens, padded with -1."""
         begins = self._table[:, 0].astype(np.int64)
-        self._from = torch.from_numpy(np.concatenate([covered, begins])).to(device)
-        self._to = torch.from_numpy(np.concatenate([token_map.covers.firsts[covered], longer[order]])).to(device)
-        """Draft tokens, and the target's tokens to which a share of their probability goes: first each draft token that
-        stands for any, with the first of these, then the first draft token of each longer token, with that token."""
-        self._whole, self._begins = self._from.split([len(covered), len(longer)])
-        self._tokens = self._to[len(covered) :]
+        self._covered = torch.from_numpy(covered).to(device)
+        """The draft tokens that stand for any of the target's."""
+        self._firsts = torch.from_numpy(token_map.covers.firsts[covered]).to(device)
+        """The first of these, for each."""
+        self._tokens = torch.from_numpy(longer[order]).to(device)
+        """The tokens of the table."""
+        source = np.full(self._target_size, self._draft_size, np.int64)
+        source[longer[order]] = begins
+        self._source = torch.from_numpy(source).to(device)
+        """The draft token with which each target token begins that is spelled with several; their number for others."""
         self._starts = np.searchsorted(self._table[:, 0], np.arange(self._draft_size + 1))
         """Place of the first of them that begins with each draft token, and their number."""
         self._place = np.full(self._target_size, -1, np.int64)
@@ -67,20 +71,21 @@ class TokenProjection:
         self._begun = torch.from_numpy(pieces.nth(0, heads[same])).to(device)
         """These shorter ones."""
         self._alone = torch.full((self._draft_size,), _PRIOR_SINGLE, dtype=torch.float32, device=device)
-        sizes = torch.bincount(self._begins, minlength=self._draft_size)
-        self._seen = _PRIOR_LONGER / sizes[self._begins].float()
-        self._shares: Tensor | None = None
-        """The share of each; None if more has been learned since it was computed."""
+        sizes = torch.bincount(self._source, minlength=self._draft_size + 1)
+        self._seen = (_PRIOR_LONGER / sizes.float()[self._source]) * (self._source < self._draft_size)
+        self._all = self._alone.index_add(0, self._source[self._tokens], self._seen[self._tokens])
+        """Counts of each draft token, as a whole token and as the beginning of longer ones."""
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Learns from committed target tokens."""
         known = np.array([token for token in tokens if token < self._target_size], np.int64)
         firsts, places = self._map.pieces.nth(0, known), self._place[known]
         alone = torch.from_numpy(firsts[(places < 0) & (firsts >= 0)]).to(self._device)
-        longer = torch.from_numpy(places[places >= 0]).to(self._device)
-        self._alone.index_add_(0, alone, torch.ones(len(alone), dtype=torch.float32, device=self._device))
-        self._seen.index_add_(0, longer, torch.ones(len(longer), dtype=torch.float32, device=self._device))
-        self._shares = None
+        longer = torch.from_numpy(known[places >= 0]).to(self._device)
+        ones = torch.ones(len(known), dtype=torch.float32, device=self._device)
+        self._alone.index_add_(0, alone, ones[: len(alone)])
+        self._seen.index_add_(0, longer, ones[: len(longer)])
+        self._all.index_add_(0, torch.cat([alone, self._source[longer]]), ones[: len(alone) + len(longer)])
 
     def is_open(self, spelling: Sequence[int]) -> bool:
         """Whether draft tokens may well be the beginning of a longer target token."""
@@ -88,8 +93,8 @@ class TokenProjection:
         longer = self._longer(first, last, len(spelling))
         if longer == last:
             return False
-        seen = float(self._seen[longer:last].sum())
-        whole = float(self._alone[spelling[0]]) if len(spelling) == 1 else float(self._seen[first:longer].sum())
+        seen = float(self._counts(longer, last).sum())
+        whole = float(self._alone[spelling[0]]) if len(spelling) == 1 else float(self._counts(first, longer).sum())
         return seen > _OPEN_SHARE * (seen + whole)
 
     def unsettled(
@@ -120,12 +125,11 @@ class TokenProjection:
 
     def project(self, probabilities: Tensor) -> Tensor:
         """Projects probabilities: [rows, draft vocabulary] -> [rows, target vocabulary]."""
-        if self._shares is None:
-            counts = torch.cat([self._alone[self._whole], self._seen])
-            self._shares = counts / self._alone.index_add(0, self._begins, self._seen)[self._from]
-        shared = probabilities.index_select(1, self._from) * self._shares
-        result = torch.zeros(len(probabilities), self._target_size, dtype=torch.float32, device=self._device)
-        return result.scatter_add_(1, self._to.expand(len(probabilities), -1), shared)
+        # A token that is spelled with several has a share of the first of them, so most are found by one look.
+        per_count = torch.nn.functional.pad(probabilities / self._all, (0, 1))
+        result = per_count.index_select(1, self._source).mul_(self._seen)
+        whole = per_count.index_select(1, self._covered).mul_(self._alone[self._covered])
+        return result.index_add_(1, self._firsts, whole)
 
     def without(self, projected: Tensor, probabilities: Tensor, piece: int) -> Tensor:
         """Returns one projected row without the probability of one draft token: [target vocabulary].
@@ -134,8 +138,8 @@ class TokenProjection:
         """
         result = projected.clone()
         first, last = self._range((piece,))
-        seen, alone = self._seen[first:last], self._alone[piece]
-        share = probabilities[piece] / (alone + seen.sum())
+        seen, alone = self._counts(first, last), self._alone[piece]
+        share = probabilities[piece] / self._all[piece]
         result[self._tokens[first:last]] -= share * seen
         if covers := self._map.covers[piece]:
             result[covers[0]] -= share * alone
@@ -158,7 +162,7 @@ class TokenProjection:
             if longer > first:
                 whole = int(self._tokens[first])
             nexts, group, ends = self._nexts(longer, last, length)
-            seen = self._seen[longer:last]
+            seen = self._counts(longer, last)
             chances = then[nexts]
             alike = torch.zeros_like(chances).index_add_(0, group, seen)
             ending = torch.zeros_like(chances).index_add_(0, group[ends], seen[ends])
@@ -210,6 +214,10 @@ class TokenProjection:
         nexts: draft tokens, int64. None of them counts as a longer one, since a target token is spelled with it."""
         others = probabilities.index_fill(0, nexts, 0)
         return torch.zeros_like(probabilities).index_add_(0, self._begun, others[self._beyond])[nexts]
+
+    def _counts(self, first: int, last: int) -> Tensor:
+        """Returns how often each token of a range of the table was seen, and its prior count."""
+        return self._seen[self._tokens[first:last]]
 
     def _range(self, spelling: Sequence[int]) -> tuple[int, int]:
         """Returns the places of the tokens whose spelling is or begins with `spelling`: the first, and after the last.
