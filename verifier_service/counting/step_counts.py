@@ -46,7 +46,7 @@ class StepCounts:
         self.tokens += tokens
         self._added_seconds += sum(result.drafting.values())
         # The same step without the nodes, and then one step for every further token per sequence.
-        plain = result.seconds - cost.added(result.rows, drafted)
+        plain = result.seconds - cost.added(result.rows, drafted, max(1, sequences))
         if sequences:
             self.sequences.observe(sequences)
             self.draft_tokens.observe(drafted)

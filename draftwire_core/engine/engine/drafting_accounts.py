@@ -134,7 +134,7 @@ class DraftingAccounts:
                 continue
             saved = accepted[source]
             read = self._reading.get(source, 0.0)
-            drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source])
+            drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source], sequences)
             # Without the drafter the other tokens would have come from a step without its rows.
             others = max(sequences, decoding + nodes - own_rows[source])
             without = self._cost.seconds(others, sequences) / plain
@@ -146,7 +146,7 @@ class DraftingAccounts:
                 drafted=source in own_rows or source in self._drafted,
             )
         for source in self._seconds.keys() | probes.keys():
-            told = self._seconds.get(source, 0.0) + self._cost.added(rows, probes[source])
+            told = self._seconds.get(source, 0.0) + self._cost.added(rows, probes[source], sequences)
             self._told[source] = self._told.get(source, 0.0) + told
         self._seconds.clear()
         self._reading.clear()

@@ -27,6 +27,8 @@ from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 _LEAST_PROBABILITY = 1e-3
+_SURE = 1.5
+"""Tokens per second with nodes over those without, from which a plain step is not worth taking to see its time."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,8 @@ class Plan:
     expected: list[float] = field(default_factory=list)
     """Expected number of tokens of each candidate."""
     full: bool = False
-    """Whether the step has no use for another node: there are as many as it may have rows for, or more."""
+    """Whether the step has no use for another node: there are as many as it may have rows for, or more; or it is to be
+    plain, to see its time."""
     ends: list[list[float]] = field(default_factory=list)
     """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
     drafted nodes would attach."""
@@ -108,7 +111,7 @@ class Planner:
         prompts, which a longer step delays as it delays `candidates`.
         """
         base = len(candidates) + other_rows
-        plain_seconds = self.cost.plain_seconds(base, len(candidates))
+        plain_seconds = self.cost.seconds(base, len(candidates))
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
         others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
@@ -128,7 +131,7 @@ class Planner:
         room = self.cost.rows_within(longest, base, room, sequences)
         ordered = self._best(candidates, others, room, least=_LEAST_PROBABILITY) if room else []
         best_count = 0
-        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
+        plain_rate = best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
         for size, (index, _, probability) in enumerate(ordered, start=1):
             expected += probability
             limit.add(index, probability)
@@ -136,6 +139,10 @@ class Planner:
             rate = (expected + prompts) / (seconds - apart)
             if rate > best_rate and limit.allows(seconds):
                 best_count, best_rate = size, rate
+        # While all steps have nodes, a curve that has plain ones too slow is never corrected.
+        looks = base == sequences and self.cost.plain_is_due and best_rate < _SURE * plain_rate
+        if looks:
+            best_count = 0
         nodes: list[list[Node]] = [[] for _ in candidates]
         each = [1.0] * len(candidates)
         for index, node, probability in [*taken, *ordered[:best_count]]:
@@ -147,7 +154,7 @@ class Planner:
         for index, node, probability in likely:
             if id(node) not in extended:
                 ends[index].append(probability)
-        full = base + best_count >= most or bool(others and len(ordered) >= room)
+        full = looks or base + best_count >= most or bool(others and len(ordered) >= room)
         seconds = self.cost.seconds(base + best_count, sequences)
         return Plan(nodes, sum(each), seconds, plain_seconds, each, full, ends)
 
@@ -223,8 +230,9 @@ class Planner:
                 wait = max(wait, expected)
                 waiting.add(index)
                 break
-        rows = len(candidates) + sum(map(len, plan.nodes))
-        later = plan.seconds + wait - self.cost.seconds(rows)
+        sequences = len(candidates)
+        rows = sequences + sum(map(len, plan.nodes))
+        later = plan.seconds + wait - self.cost.seconds(rows, sequences)
         rate, tokens = plan.expected_tokens / plan.seconds, plan.expected_tokens
         limit = PaceLimit(
             {
@@ -237,7 +245,7 @@ class Planner:
         )
         for size, gain in enumerate(sorted(gains, reverse=True)[: self._max_rows - rows], start=1):
             tokens += gain
-            seconds = later + self.cost.seconds(rows + size)
+            seconds = later + self.cost.seconds(rows + size, sequences)
             if tokens / seconds > rate and limit.allows(seconds):
                 return wait
         return 0.0

@@ -14,9 +14,15 @@ from draftwire_core.engine.planning.running_mean import RunningMean
 
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
-_DRIFT = 0.02
-"""Weight at which each other step moves the scale of plain steps to that of all: without plain steps nothing else shows
-that the machine has become slower."""
+_PLAIN_WEIGHT = 0.25
+"""Weight of a comparison of a plain step with the step before or after it. There are few of them."""
+_PLAIN_DRIFT = 0.005
+"""Weight at which each plain step after another one lets what such comparisons showed be forgotten. Where they kept nodes
+from being tried at all, nothing else would correct them."""
+_LEAST_PLAIN = 0.4
+"""Least time of a plain step over what the curve says. A comparison with a step that the machine held up says less."""
+_STALE = 48
+"""Steps with nodes after which a plain one is due."""
 _STRETCH = 3.0
 """How many times as long a step may become through the prompts computed in it."""
 _LEAST_PROMPT_ROWS = 16
@@ -51,9 +57,13 @@ class StepCost:
         """Positions that a row sees."""
         self._scale = RunningMean(1.0, weight=_WEIGHT)
         """Seconds of a step over those of the curve: a machine that was briefly busy says little about it."""
-        self._plain = RunningMean(1.0, weight=_WEIGHT)
-        """The same of steps without nodes alone. Where the curve rises too little, steps with nodes raise the scale of
-        all."""
+        self._plain = RunningMean(1.0, weight=_PLAIN_WEIGHT)
+        """Seconds of plain steps over those of the curve, by the scale of steps with nodes. Only successive steps are
+        compared, so that it is not the machine's speed that changed between them."""
+        self._before: tuple[bool, float] | None = None
+        """Of the step before: whether it was plain, and its seconds over those of the curve."""
+        self._without_plain = 0
+        """Steps since the last plain one."""
         self._on_curve: dict[int, float] = {}
         """The curve by row count. The curve never changes, and each step looks up a few dozen of its points."""
 
@@ -61,19 +71,20 @@ class StepCost:
         """Returns the curve's points: row counts, each with the expected seconds of such a step over one sequence."""
         return [(rows, self.seconds(rows)) for rows in self._rows]
 
+    @property
+    def plain_is_due(self) -> bool:
+        """Whether there has been no plain step for so long that one is worth taking to see its time."""
+        return self._without_plain >= _STALE
+
     def seconds(self, rows: int, sequences: int = 1) -> float:
-        """Expected time of a step of `rows` rows of so many sequences, in seconds."""
+        """Expected time of a step of `rows` rows of so many sequences, in seconds. One row for each is a plain step."""
         context = self._context.value
-        return self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
+        seconds = self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
+        return seconds * min(1.0, self._plain.value) if rows == sequences else seconds
 
-    def plain_seconds(self, rows: int, sequences: int) -> float:
-        """Expected time of a step without nodes, in seconds."""
-        # While there are no such steps their scale may be that of a time when the machine was busy.
-        return self.seconds(rows, sequences) * min(1.0, self._plain.value / self._scale.value)
-
-    def added(self, rows: int, own: int) -> float:
+    def added(self, rows: int, own: int, sequences: int = 1) -> float:
         """Returns the expected seconds that `own` of a step's rows have added to it."""
-        return self.seconds(rows) - self.seconds(max(1, rows - own)) if own else 0.0
+        return self.seconds(rows, sequences) - self.seconds(max(1, rows - own), sequences) if own else 0.0
 
     def node_tokens(self, rows: int, nodes: int, sequences: int) -> float:
         """Returns the price in tokens of each of the `nodes` among a step's rows.
@@ -81,7 +92,7 @@ class StepCost:
         The price is the number of tokens that plain decoding of this many sequences, at least one, generates in the
         same time.
         """
-        return self.added(rows, nodes) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
+        return self.added(rows, nodes, sequences) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
         """Returns how many prompt tokens, at most `most`, to compute in a step with `waiting` rows of other sequences.
@@ -122,11 +133,15 @@ class StepCost:
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
         found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
-        self._scale.add(found)
-        if rows == sequences:
-            self._plain.add(found)
-        else:
-            self._plain.value += _DRIFT * (self._scale.value - self._plain.value)
+        plain, before = rows == sequences, self._before
+        if before is not None and before[0] != plain:
+            compared = found / before[1] if plain else before[1] / found
+            self._plain.add(max(compared, _LEAST_PLAIN))
+        elif plain:
+            self._plain.value += _PLAIN_DRIFT * (1.0 - self._plain.value)
+        self._scale.add(found / min(1.0, self._plain.value) if plain else found)
+        self._before = plain, found
+        self._without_plain = 0 if plain else self._without_plain + 1
         self._context.add(seen / rows)
 
     def _unscaled(self, rows: int, seen: float, read: float) -> float:

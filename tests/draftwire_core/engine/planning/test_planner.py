@@ -86,6 +86,21 @@ def test_the_length_of_a_chain_follows_from_its_probabilities() -> None:
     assert len(sure.nodes[0]) > len(unsure.nodes[0]) > 0 == len(hopeless.nodes[0])
 
 
+@pytest.mark.parametrize(("probability", "others", "looks"), [(0.5, 0, True), (0.9, 0, False), (0.5, 1, False)])
+def test_after_many_steps_with_nodes_a_plain_one_shows_its_time(probability: float, others: int, looks: bool) -> None:
+    """Only where nodes gain little, and no prompt makes the step another one."""
+    cost = StepCost([1, 64], [0.010, 0.012])
+    planner = planner_of(cost)
+    plan = planner.plan([candidate(chain([probability]))], others)
+    assert plan.nodes[0] and not plan.full
+    for _ in range(48):
+        cost.observe(2, plan.seconds)
+    plan = planner.plan([candidate(chain([probability]))], others)
+    assert (not plan.nodes[0], plan.full) == (looks, looks)
+    cost.observe(1, 0.005)
+    assert planner.plan([candidate(chain([probability]))], others).nodes[0]
+
+
 def test_no_node_begins_a_block_of_rows_that_costs_more_than_it_gains() -> None:
     """A curve through powers of two alone hides it."""
     taken = []

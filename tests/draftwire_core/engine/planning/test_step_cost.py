@@ -136,12 +136,38 @@ def test_what_a_node_takes_is_told_in_tokens_that_are_generated_meanwhile_withou
     assert cost.node_tokens(rows=1, nodes=0, sequences=1) == 0
 
 
-def test_plain_steps_have_a_time_of_their_own_while_there_are_some() -> None:
+def test_plain_steps_have_a_time_of_their_own() -> None:
     cost = StepCost([1, 64], [1.0, 1.0])
-    for _ in range(200):
+    for _ in range(40):
         cost.observe(2, 1.0, sequences=2)
         cost.observe(8, 1.5, sequences=2)
-    assert cost.plain_seconds(2, 2) < 1.1 < 1.15 < cost.seconds(2, 2)
-    for _ in range(400):
+    assert cost.seconds(2, 2) == pytest.approx(1.0, rel=0.05)
+    assert cost.seconds(8, 2) == pytest.approx(1.5, rel=0.05)
+    for _ in range(100):
         cost.observe(8, 3.0, sequences=2)
-    assert cost.plain_seconds(2, 2) > 2.9  # nothing tells any more that they would be faster
+    assert cost.seconds(2, 2) == pytest.approx(2.0, rel=0.1), "the machine is slower, for plain steps, too"
+    for _ in range(100):
+        cost.observe(2, 1.0, sequences=2)
+    assert cost.seconds(2, 2) == pytest.approx(1.0, rel=0.1)
+    assert cost.seconds(8, 2) < 1.5, "and fast again; what comparisons showed is forgotten by and by"
+
+
+def test_a_comparison_with_a_step_that_was_held_up_says_little() -> None:
+    cost = StepCost([1, 64], [1.0, 1.0])
+    cost.observe(1, 1.0)
+    cost.observe(8, 100.0)
+    assert cost.seconds(1) > 0.8
+    cost = StepCost([1, 64], [1.0, 1.0])
+    cost.observe(8, 1.0)
+    cost.observe(1, 100.0)
+    assert cost.seconds(1) == cost.seconds(2), "more rows never cost less"
+
+
+def test_a_plain_step_is_due_after_many_with_nodes() -> None:
+    cost = StepCost([1, 64], [1.0, 1.0])
+    for _ in range(48):
+        assert not cost.plain_is_due
+        cost.observe(3, 1.0)
+    assert cost.plain_is_due
+    cost.observe(1, 1.0)
+    assert not cost.plain_is_due
