@@ -17,8 +17,8 @@ _WEIGHT = 0.1
 _PLAIN_WEIGHT = 0.25
 """Weight of a comparison of a plain step with the step before or after it. There are few of them."""
 _PLAIN_DRIFT = 0.005
-"""Weight at which each plain step after another one lets what such comparisons showed be forgotten. Where they kept nodes
-from being tried at all, nothing else would correct them."""
+"""Weight at which each plain step after another one lets what such comparisons showed be forgotten. Where they kept
+nodes from being tried at all, nothing else would correct them."""
 _LEAST_PLAIN = 0.4
 """Least time of a plain step over what the curve says. A comparison with a step that the machine held up says less."""
 _STALE = 48
