@@ -17,7 +17,7 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 pytestmark = pytest.mark.processes
 
 # Hot enough to draw multi-byte characters and tokens that are parts of one.
-PARAMETERS: dict[str, Any] = {"max_tokens": 72, "ignore_eos": True, "temperature": 1.3}
+PARAMETERS: dict[str, Any] = {"max_tokens": 192, "ignore_eos": True, "temperature": 1.3}
 PROMPTS = ["def read_config(path):\n", "# größer als «naïve» → ", "class Stack:\n", "import os\n"]
 SEEDS = [3, 4, 5, 6]
 BEGUN = 12
