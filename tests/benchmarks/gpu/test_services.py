@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_both_services_run_and_agree() -> None:
-    options = ["--device", "cpu", "--prompts", "1", "--tokens", "8", "--swaps", "2", "--json"]
+    options = ["--device", "cpu", "--prompts", "1", "--tokens", "64", "--swaps", "2", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu.services", *options],
         cwd=ROOT,
