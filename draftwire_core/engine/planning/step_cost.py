@@ -16,7 +16,7 @@ _WEIGHT = 0.1
 """Weight of a step in the running means."""
 _PLAIN_WEIGHT = 0.25
 """Weight of a comparison of a plain step with the step before or after it. There are few of them."""
-_PLAIN_DRIFT = 0.005
+_PLAIN_DRIFT = 0.001
 """Weight at which each plain step after another one lets what such comparisons showed be forgotten. Where they kept
 nodes from being tried at all, nothing else would correct them."""
 _LEAST_PLAIN = 0.4
