@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -144,14 +144,17 @@ class EngineState:
     """The sequences that may hold KV slots, oldest first."""
     cost: StepCost
     """Cost model of the target's steps."""
+    guessed: Callable[[str], list[float]]
+    """For a drafter's name, how likely the tokens of the next positions, one after the other, are among those that
+    other drafters have guessed: means over the sequences."""
 
 
 @runtime_checkable
 class UsesEngine(Protocol):
     """A Drafter that uses the target's own keys and values, or that must weigh its drafting time against the step."""
 
-    def enter(self, engine: EngineState) -> None:
-        """Receives the engine to draft for; called once, before anything else."""
+    def enter(self, engine: EngineState, source: str) -> None:
+        """Receives the engine to draft for, and the drafter's name there; called once, before anything else."""
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ class LocalDrafters:
     def add(self, source: str, drafter: Drafter) -> None:
         """Adds a drafter."""
         if isinstance(drafter, UsesEngine):
-            drafter.enter(self._engine)
+            drafter.enter(self._engine, source)
         if isinstance(drafter, TappingDrafter):
             self._taps[source] = drafter.tap
         self._drafters[source] = drafter

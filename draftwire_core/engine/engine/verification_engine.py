@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
+from itertools import zip_longest
 
 from draftwire_core.engine.drafters.drafter import Drafter, EngineState
 from draftwire_core.engine.engine.engine_limits import EngineLimits
@@ -63,7 +64,9 @@ class VerificationEngine:
             take_up=lambda sequence: sequence.take_up(model.pool),
         )
         self._running = self._queue.running
-        self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
+        self._local = LocalDrafters(
+            limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost, self._guessed)
+        )
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
         self.features = FeatureStreams(self._running, model.hidden_size)
@@ -297,6 +300,12 @@ class VerificationEngine:
             features,
             self.features.take_seconds(),
         )
+
+    def _guessed(self, source: str) -> list[float]:
+        """Returns what `EngineState.guessed` says."""
+        decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
+        found = [self.planner.guessed(sequence.tree, source) for sequence in decoding]
+        return [sum(chances) / len(found) for chances in zip_longest(*found, fillvalue=0.0)]
 
     def _settle_paces(self, decoding: list[Sequence], plan: Plan, waited: float, drafting: float) -> None:
         """Settles the paces of a step's sequences. waited, drafting: seconds by which the step was delayed."""

@@ -158,6 +158,21 @@ class Planner:
         seconds = self.cost.seconds(base + best_count, sequences)
         return Plan(nodes, sum(each), seconds, plain_seconds, each, full, ends)
 
+    def guessed(self, tree: TokenTree, but: str) -> list[float]:
+        """Returns how likely the tokens of the positions behind the committed ones, one after the other, are among a
+        tree's nodes. but: a drafter whose nodes do not count."""
+        found: list[float] = []
+        level = [(tree.root, 1.0)]
+        while level := [
+            (child, probability * self.models[child.source].probability(child))
+            for node, probability in level
+            if probability >= _LEAST_PROBABILITY
+            for child in node.children.values()
+            if child.source != but and child.source in self.models
+        ]:
+            found.append(min(1.0, sum(probability for _, probability in level)))
+        return found
+
     def _best(
         self, candidates: Sequence[Candidate], indices: Sequence[int], room: int, *, least: float
     ) -> list[tuple[int, Node, float]]:

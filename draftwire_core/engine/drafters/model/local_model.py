@@ -16,6 +16,9 @@ from draftwire_core.engine.planning.step_clock import StepClock
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import Proposal
 
+_LIKELY = 0.5
+"""How likely other drafters have guessed the next token from where on even the first round must pay."""
+
 
 class RoundDrafter(Drafter, Protocol):
     """A drafter that is run step by step, see `DraftModelDrafter`."""
@@ -55,12 +58,13 @@ class LocalModelDrafter:
         self._drafter: RoundDrafter
         self._worth: RoundWorth
         self._engine: EngineState
+        self._source: str
         self._to_do = False
         """Whether a sequence was opened or committed tokens since the last drafting."""
 
-    def enter(self, engine: EngineState) -> None:
+    def enter(self, engine: EngineState, source: str) -> None:
         """Receives the engine, and creates the drafter with costs derived from the engine's."""
-        self._engine = engine
+        self._engine, self._source = engine, source
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
         self._drafter = self._inner(engine, TreeGrowth(cost))
@@ -87,20 +91,26 @@ class LocalModelDrafter:
         return self._to_do and self._drafter.busy
 
     def grow(self) -> Growth:
-        """Drafts all rounds before a step: always one, since the engine decides whether to try at all, then more as
-        they pay."""
+        """Drafts all rounds before a step: one, since the engine decides whether to try at all, then more as they pay.
+        Where other drafters are likely to have guessed the next token, the first one must pay, too."""
         started = time.perf_counter()
         growth = Growth([], {}, 0.0)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
+        others = self._engine.guessed(self._source)
         self._to_do = False
-        reading, spent = self._drafter.catching_up, self._round(growth, decoding, 0.0)
+        if others and others[0] >= _LIKELY and not self._pays(decoding, others, 0, 0.0):
+            return growth
+        reading = self._drafter.catching_up
+        spent = self._round(growth, decoding, 0.0)
         if reading:
             growth.reading_seconds = spent
-        while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, spent):
+        rounds = 1
+        while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, others, rounds, spent):
             seconds = self._round(growth, decoding, spent)
             if not seconds:
                 break  # there are no slots for what it would compute
             spent += seconds
+            rounds += 1
         self._to_do = self._drafter.catching_up  # a long prompt delays each step by one part of it
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
@@ -115,9 +125,14 @@ class LocalModelDrafter:
         """Returns the drafter that drafts single steps."""
         return DraftModelDrafter(self.model, growth)
 
-    def _pays(self, decoding: int, spent: float) -> bool:
+    def _pays(self, decoding: int, others: Sequence[float], rounds: int, spent: float) -> bool:
+        """Whether another round pays after `rounds` rounds of `spent` seconds. others: `EngineState.guessed`; a round
+        gains what other drafters have not guessed, about one position further each time."""
         outlook = self._drafter.outlook()
-        return bool(outlook.gains) and self._worth.pays(decoding, outlook.worths, outlook.gains, outlook.rows, spent)
+        fresh = 1.0 - others[rounds] if rounds < len(others) else 1.0
+        worths = [*outlook.worths, *(chance for chance in others for _ in range(decoding))]
+        gains = [fresh * gain for gain in outlook.gains]
+        return bool(gains) and self._worth.pays(decoding, worths, gains, outlook.rows, spent)
 
     def _steps(self, decoding: int, spent: float) -> int:
         """How many steps in a row are expected to pay, at least one, where one call of a GPU can draft several."""

@@ -147,6 +147,18 @@ class TestRounds:
         assert cheap[0] < dear[0] < 60
         assert cheap[1] / cheap[0] > dear[1] / dear[0] > 1
 
+    def test_what_others_have_guessed_is_left_to_them(
+        self, library: PreTrainedModel, model: PackedModel, plain: dict[int, list[int]]
+    ) -> None:
+        drafts = like(library, 0.0)
+        drafted = []
+        for others in (None, ScriptedDrafter(plain, accuracy=1.0, siblings=False)):
+            engine = engine_beside(model, drafts, share=0.3)
+            result = generate(engine, SPECS, others, together=False)
+            assert result.tokens == plain
+            drafted.append(engine._local._drafters["draft"].clock.steps / result.steps)
+        assert drafted[1] < 0.6 * drafted[0]
+
     def test_one_that_costs_more_than_the_target_is_only_tried(
         self, library: PreTrainedModel, model: PackedModel
     ) -> None:

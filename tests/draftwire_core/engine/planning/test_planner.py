@@ -326,6 +326,21 @@ def test_dear_rows_are_not_waited_for() -> None:
     assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0
 
 
+def test_what_all_drafters_but_one_have_guessed() -> None:
+    planner = planner_of(FREE)
+    planner.models["other"] = Fixed()
+    tree = TokenTree(1, 0)
+    first, _ = tree.add(tree.root, 1, 0.5, "d")
+    tree.add(tree.root, 2, 0.25, "d")
+    tree.add(tree.root, 3, 0.125, "other")
+    tree.add(first, 4, 0.5, "d")
+    tree.add(first, 5, 0.25, "forgotten")
+    assert planner.guessed(tree, "nobody") == [0.875, 0.25]
+    assert planner.guessed(tree, "other") == [0.75, 0.25]
+    assert planner.guessed(tree, "d") == [0.125]
+    assert planner.guessed(TokenTree(1, 0), "d") == []
+
+
 def test_what_was_learned_of_a_drafter_stays_until_it_is_forgotten() -> None:
     planner = Planner(FREE, 8)
     planner.add_source("d")
