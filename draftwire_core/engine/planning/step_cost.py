@@ -134,7 +134,7 @@ class StepCost:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
         found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
         plain, before = rows == sequences, self._before
-        if before is not None and before[0] != plain:
+        if before is not None and before[0] != plain and found and before[1]:
             compared = found / before[1] if plain else before[1] / found
             self._plain.add(max(compared, _LEAST_PLAIN))
         elif plain:

@@ -163,6 +163,14 @@ def test_a_comparison_with_a_step_that_was_held_up_says_little() -> None:
     assert cost.seconds(1) == cost.seconds(2), "more rows never cost less"
 
 
+def test_steps_that_take_no_time_are_not_compared() -> None:
+    """Where a clock stands still."""
+    cost = StepCost([1, 64], [1.0, 1.0])
+    for rows in (1, 8, 1):
+        cost.observe(rows, 0.0)
+    assert cost.seconds(1) > 0
+
+
 def test_a_plain_step_is_due_after_many_with_nodes() -> None:
     cost = StepCost([1, 64], [1.0, 1.0])
     for _ in range(48):
