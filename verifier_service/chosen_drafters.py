@@ -9,14 +9,14 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure
-from draftwire.cli.suggested import command, read
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.pool.announcing.drafter_fields import is_local
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_tools.serve.auto import LOOKUP
+from draftwire_tools.service import child_environment
+from draftwire_tools.suggested import command, read
 from verifier_service.reading.local_address import read_local_address
 from verifier_service.verifier import Verifier
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmarks.harness.real_files import GEMMA3
 from benchmarks.harness.sections import with_section
-from draftwire.cli.child_environment import child_environment
 from draftwire_tools.packaged_file import PackagedFile
+from draftwire_tools.service import child_environment
 from draftwire_tools.small_model import SMOLLM2
 from tests.harness.checkout import ROOT
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import grpc
 
-from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure, check_installed
 from draftwire_tools.end_reason import end_reason
 
@@ -22,6 +21,11 @@ _SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse(status=SERVING); it
 _PATIENCE = 5.0  # seconds a child has to stop in
 _MOST_LOG_BYTES = 1 << 16
 """Bytes at the end of a log in which the reason of the end is looked for."""
+
+
+def child_environment() -> dict[str, str]:
+    """Returns the environment of a child process in Python, which imports what this process can import."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 class Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -15,12 +16,11 @@ from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import json_of, print_table
 from draftwire.cli.rollout import rollout
-from draftwire.cli.suggest import suggest
 
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
 drafters.add_typer(rollout, name="rollout")
-drafters.command()(suggest)
-
+for each in entry_points(group="draftwire.commands.drafters"):  # suggest, of `draftwire_tools`
+    drafters.command(each.name)(each.load())
 
 Name = Annotated[str, typer.Argument(help="Name of the drafter.")]
 

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwire.cli.suggested import suggested
 from draftwire_tools.loading import interrupt
+from draftwire_tools.suggested import suggested
 
 AUTO = "auto"
 """The draft that stands for the chosen ones."""

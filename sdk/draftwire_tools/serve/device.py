@@ -6,8 +6,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure
+from draftwire_tools.service import child_environment
 
 AUTO = "auto"
 _MODULE = "draftwire_core.engine.device.choices"

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from draftwire.cli.child_environment import child_environment
 from draftwire.cli.failure import Failure
+from draftwire_tools.service import child_environment
 
 _MODULE = "draftwire_core.suggesting"
 _STOP_SECONDS = 5.0

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from draftwire.cli.failure import check_installed
 from draftwire.cli.options import Json
-from draftwire.cli.suggested import suggested
+from draftwire_tools.suggested import suggested
 
 _NEEDED = ("draftwire_core", "huggingface_hub", "gguf")
 

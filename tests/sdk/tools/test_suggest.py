@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from draftwire.cli.suggest import show, suggest
+from draftwire_tools.suggest import show, suggest
 
 LOOKUP = {"name": "local:ngram", "kind": "lookup", "fits": True, "gain": None, "reason": "looks up"}
 NOTHING = {"fetch_bytes": 0, "memory_bytes": 0, "licence": "", "checked": ""}
