@@ -11,7 +11,7 @@ one box    each contestant has all cores; the drafter is a separate service with
 two hosts  vLLM has one core, with or without its own draft model; the drafter has another one, as if it were another
            machine.
 
-On CPUs vLLM with speculation is correct at temperature 0 only (vllm-project/vllm#55005).
+On CPUs vLLM's own speculation is correct at temperature 0 only (vllm-project/vllm#55005).
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from draftwire_core.engine.tree.token_tree import Node, TokenTree
 from draftwire_core.runtime.observability.span import NO_SPAN, Span
 
 _GREEDY = SamplingParams(temperature=0.0)
-"""Sampling parameters sent to drafters. Host engines draw their own noise and treat a draft token as drawn with
-certainty, so the likeliest token is the best guess at any temperature."""
+"""Sampling parameters sent to drafters of a host engine that draws noise of its own, and treats a draft token as drawn
+with certainty: the likeliest token is then the best guess at any temperature."""
 
 
 @dataclass(frozen=True, slots=True)

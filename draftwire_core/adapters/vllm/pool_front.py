@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
 from draftwire_core.adapters.common.step_features import FeatureTaps
+from draftwire_core.adapters.vllm.request_sampling import request_sampling
 from draftwire_core.adapters.vllm.settings import VllmSettings
 from draftwire_core.adapters.vllm.vllm_version import runner_and_reason, unknown_version
 from draftwire_core.runtime.process.logs import configure_logs, get_logger
@@ -30,6 +32,8 @@ class PoolFront:
 
     fixed_rows = False
     """Whether the model runner verifies `num_speculative_tokens` of each request, however many are proposed."""
+    coupled = False
+    """Whether the target's tokens are drawn by coupled sampling, so that drafters are told how."""
 
     def __init__(self, vllm_config: Any):
         """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
@@ -121,13 +125,30 @@ class PoolFront:
         weakref.finalize(self, pool.stop)
 
     @property
+    def longest_wait(self) -> float:
+        """Longest that a step is delayed for draft tokens, in seconds. Unless the settings say how long, 0 if vLLM
+        schedules asynchronously: the device would be idle meanwhile, which it otherwise is not between two steps."""
+        settings = self._settings
+        if "max_wait_ms" not in settings.model_fields_set and self._config.scheduler_config.async_scheduling:
+            return 0.0
+        return 1e-3 * settings.max_wait_ms
+
+    @property
+    def engine_seed(self) -> int:
+        """vLLM's `--seed`, from which requests without a seed get theirs."""
+        return int(self._config.model_config.seed)
+
+    @property
     def _longest(self) -> int:
         """Most tokens of a request; vLLM may lower it after it has made the proposer, to fit its memory."""
         return int(self._config.model_config.max_model_len)
 
     def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
         most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
-        return AdaptedOrder(request_id, min(most, self._longest))
+        order = AdaptedOrder(request_id, min(most, self._longest))
+        if self.coupled:
+            order = replace(order, sampling=request_sampling(request_id, sampling, self.engine_seed))
+        return order
 
 
 def _tokenizer_sha256(model: Any) -> str:

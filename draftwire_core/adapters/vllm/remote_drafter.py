@@ -23,6 +23,7 @@ class RemoteDrafter(PoolFront):
     def __init__(self, vllm_config: Any):
         """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
         super().__init__(vllm_config)
+        self.coupled = self._settings.coupled_sampling
         self._runner: Any = None
         self._speaks = False
         self._call = 0
@@ -110,7 +111,7 @@ class RemoteDrafter(PoolFront):
             if sampled[row] and not self._skips:
                 drafted[row] = request_id
         prompts = sum(not each for each in sampled)
-        deadline = now + 1e-3 * self._settings.max_wait_ms
+        deadline = now + self.longest_wait
         chains = mirror.chains(list(drafted.values()), prompts, deadline)
         proposed: list[list[int]] = [[] for _ in sampled]
         for row, chain in zip(drafted, chains, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,11 @@ import torch
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.pool_thread import PoolThread
 from draftwire_core.adapters.vllm.aux_states import ask_for_states, taps_of
+from draftwire_core.adapters.vllm.coupled_processor import CoupledProcessor
 from draftwire_core.adapters.vllm.pool_front import PoolFront
+from draftwire_core.adapters.vllm.settings import check_coupling
 from draftwire_core.adapters.vllm.step_report import StepReport
+from draftwire_core.engine.sampling.kernel_sampler import sampler_of
 
 
 class RemoteSpeculator(PoolFront):
@@ -49,6 +53,8 @@ class RemoteSpeculator(PoolFront):
         """When the last call of `propose` returned."""
         self._last: set[str] = set()
         """The requests of the last call of `propose`."""
+        self._processor: CoupledProcessor | None = None
+        """Draws the target's tokens; None if vLLM does."""
 
     @property
     def speaks(self) -> bool:
@@ -66,6 +72,23 @@ class RemoteSpeculator(PoolFront):
         """Chooses the layers that the loaded target is tapped before."""
         if self._taps is not None:
             model.set_aux_hidden_state_layers(self._taps.tapped)
+
+    def couple(self, runner: Any) -> None:
+        """Makes the runner draw tokens by coupled sampling, if the settings ask for it. Called after the target is
+        loaded, on all ranks, each of which draws tokens. Raises StartupError for what coupled sampling cannot do."""
+        sampler = runner.sampler
+        if not self._settings.coupled_sampling or sampler is None:
+            return
+        check_coupling(
+            rejection_sample_method=self._config.speculative_config.rejection_sample_method,
+            # Of one token that is left, these would tell nothing.
+            logprobs_mode=sampler.logprobs_mode,
+            return_sampling_mask=getattr(sampler, "return_sampling_mask", False),
+        )
+        kernels, _ = sampler_of(self._drafts.device)
+        self._processor = CoupledProcessor(self._states, self.engine_seed, self._drafts.device, kernels)
+        sampler.logits_processors.append(self._processor)
+        self.coupled = True
 
     def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
         """Starts the drafter pool: the first call after vLLM has loaded the target model. Raises StartupError."""
@@ -163,13 +186,15 @@ class RemoteSpeculator(PoolFront):
                 index = int(batch.idx_mapping_np[row])
                 tokens = self._states.all_token_ids.gpu[index, : each.length].cpu().numpy()
                 order = AdaptedOrder(request_id, min(int(self._states.max_seq_len[index]), self._longest))
+                if self._processor is not None:
+                    order = replace(order, sampling=self._processor.sampling[index])
                 mirror.commit(None, request_id, tokens, lambda order=order: order)  # type: ignore[misc]
             if report.has_features:
                 mirror.computed(request_id, report.features(each))
         if drafts is None:
             return
         rows = [row for row, each in enumerate(reports) if each.sampled]
-        deadline = now + 1e-3 * self._settings.max_wait_ms
+        deadline = now + self.longest_wait
         chains = mirror.chains([request_ids[row] for row in rows], len(reports) - len(rows), deadline)
         table = [[-1] * self._most for _ in request_ids]
         for row, chain in zip(rows, chains, strict=True):

@@ -12,6 +12,7 @@ from vllm import __version__
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 
+from draftwire_core.adapters.vllm.coupled_verdict import couple
 from draftwire_core.adapters.vllm.pool_front import PoolFront
 from draftwire_core.adapters.vllm.remote_drafter import RemoteDrafter
 from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
@@ -27,7 +28,8 @@ class Worker(PlatformWorker):  # type: ignore[misc]
     """vLLM's worker with an adapter that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Binds the proposer of runner V1 to that runner, or taps the target for that of V2, and loads the models.
+        """Binds the proposer of runner V1 to that runner, or taps the target for that of V2, loads the models, and
+        couples the runner's sampling.
 
         Raises WrongRunnerError, StartupError.
         """
@@ -39,6 +41,8 @@ class Worker(PlatformWorker):  # type: ignore[misc]
             # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only stage
             # with a proposer.
             front.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
+            if front.coupled:  # on all ranks, each of which draws all tokens
+                couple(self.model_runner, front.engine_seed)
         if isinstance(front, RemoteSpeculator):
             front.tap(self.model_runner)
         loaded = super().load_model(*args, **kwargs)
@@ -46,6 +50,7 @@ class Worker(PlatformWorker):  # type: ignore[misc]
             front.load_model()  # on GPUs vLLM does not call it
         if isinstance(front, RemoteSpeculator):
             front.target_loaded(self.model_runner.model)
+            front.couple(self.model_runner)
         return loaded
 
     def execute_model(self, scheduler_output: Any) -> Any:

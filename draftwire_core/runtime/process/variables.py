@@ -56,7 +56,7 @@ VARIABLES = frozenset(
         ("", "API_KEYS"),
         ("GATEWAY_", _GATEWAY),
         ("VLLM_", _ADAPTERS),
-        ("VLLM_", "FEATURE_LAYERS"),
+        ("VLLM_", "COUPLED_SAMPLING FEATURE_LAYERS"),
         ("SGLANG_", _ADAPTERS),
         ("SGLANG_", "TREES"),
     )

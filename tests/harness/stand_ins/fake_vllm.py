@@ -19,6 +19,8 @@ from draftwire_core.adapters.vllm import RemoteDrafter
 from tests.harness.stand_ins.stepping import step_until
 
 VOCABULARY = 200
+GREEDY: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": None}
+"""The parts of vLLM's SamplingParams that the adapter reads."""
 _FORWARD_SECONDS = 0.005
 """Constant duration of a step, long enough that drafting pays."""
 
@@ -36,11 +38,13 @@ def text_after(tokens: Sequence[int], count: int) -> list[int]:
     return known[len(tokens) :]
 
 
-def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096) -> Any:
+def vllm_config(
+    model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096, async_scheduling: bool = False
+) -> Any:
     """Returns the parts of a VllmConfig that the adapter reads."""
     return SimpleNamespace(
-        speculative_config=SimpleNamespace(num_speculative_tokens=draft_tokens),
-        scheduler_config=SimpleNamespace(max_num_seqs=16),
+        speculative_config=SimpleNamespace(num_speculative_tokens=draft_tokens, rejection_sample_method="standard"),
+        scheduler_config=SimpleNamespace(max_num_seqs=16, async_scheduling=async_scheduling),
         device_config=SimpleNamespace(device_type="cpu"),
         model_config=SimpleNamespace(
             model=str(model),
@@ -51,6 +55,7 @@ def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096
             architectures=["LlamaForCausalLM"],
             dtype="torch.bfloat16",
             max_model_len=max_model_len,
+            seed=0,
             get_vocab_size=lambda: VOCABULARY,
         ),
     )
@@ -67,6 +72,8 @@ class Request:
     computed: int = 0
     drafts: list[int] = field(default_factory=list)
     accepted: int = 0
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """Sampling parameters, where they are not those of `GREEDY`."""
     prompt_embeds: None = None
 
     @property
@@ -75,7 +82,7 @@ class Request:
 
     @property
     def sampling_params(self) -> Any:
-        return SimpleNamespace(max_tokens=self.max_tokens)
+        return SimpleNamespace(**GREEDY | {"max_tokens": self.max_tokens} | self.sampling)
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -105,8 +112,8 @@ class FakeVllm:
         self._finished: set[str] = set()
         self._random = random.Random(5)
 
-    def add(self, req_id: str, prompt: Sequence[int], max_tokens: int = 1000) -> Request:
-        request = Request(req_id, list(prompt), max_tokens, list(prompt))
+    def add(self, req_id: str, prompt: Sequence[int], max_tokens: int = 1000, **sampling: Any) -> Request:
+        request = Request(req_id, list(prompt), max_tokens, list(prompt), sampling=sampling)
         self.requests[req_id] = request
         self._new.append(request)
         return request

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from tests.harness.stand_ins.fake_vllm import GREEDY
 from tests.harness.stand_ins.stepping import step_until
 
 
@@ -72,7 +73,9 @@ class PlainStates:
     """RequestState with tensors of this host."""
 
     def __init__(self, max_num_reqs: int, max_model_len: int, draft_tokens: int) -> None:
+        self.max_num_reqs = max_num_reqs
         self.req_id_to_index: dict[str, int] = {}
+        self.index_to_req_id: dict[int, str] = {}
         self.max_seq_len = np.zeros(max_num_reqs, dtype=np.int32)
         self.all_token_ids = SimpleNamespace(gpu=torch.full((max_num_reqs, max_model_len), 77, dtype=torch.int32))
         self.total_len = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32))
@@ -86,6 +89,7 @@ class PlainStates:
         self, req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
     ) -> None:
         index = self.req_id_to_index[req_id] = self._free.pop()
+        self.index_to_req_id[index] = req_id
         self.max_seq_len[index] = prompt_len + max_tokens
         self.total_len.gpu[index] = self.prefill_len.gpu[index] = len(all_token_ids)
         self.all_token_ids.gpu[index, : len(all_token_ids)] = torch.tensor(all_token_ids, dtype=torch.int32)
@@ -94,7 +98,9 @@ class PlainStates:
         pass
 
     def remove_request(self, req_id: str) -> None:
-        self._free.append(self.req_id_to_index.pop(req_id))
+        index = self.req_id_to_index.pop(req_id)
+        del self.index_to_req_id[index]
+        self._free.append(index)
 
 
 class PlainKernels:
@@ -318,5 +324,5 @@ def _new_request(request: RequestV2) -> Any:
         prompt_token_ids=request.prompt,
         prefill_token_ids=list(request.tokens),
         prompt_embeds=None,
-        sampling_params=SimpleNamespace(max_tokens=request.max_tokens),
+        sampling_params=SimpleNamespace(**GREEDY | {"max_tokens": request.max_tokens}),
     )

@@ -120,6 +120,122 @@ def test_what_the_runner_holds(vllm: Path) -> None:
     assert {"req_ids", "num_tokens_no_spec", "token_ids_cpu"} <= batch
 
 
+V1 = "v1/worker/gpu_model_runner.py"
+
+
+def test_what_coupled_sampling_replaces_in_runner_v1(vllm: Path) -> None:
+    """Two objects, which the runner makes before the worker loads the model, and only calls."""
+    runner = named(vllm / V1, "GPUModelRunner")
+    made = function(runner, "__init__")
+    assert calls(made, "Sampler")
+    assert calls(made, "RejectionSampler")
+    assert {"sampler", "rejection_sampler", "speculative_config", "device"} <= fields(vllm / V1, "GPUModelRunner")
+    used = [node for node in ast.walk(runner) if isinstance(node, ast.Attribute)]
+    assert not [node.attr for node in used if ast.unparse(node.value) == "self.rejection_sampler"]
+    drawn = function(runner, "_sample")
+    [plain] = calls(drawn, "self.sampler")
+    assert {each.arg: ast.unparse(each.value) for each in plain.keywords} == {
+        "logits": "logits",
+        "sampling_metadata": "sampling_metadata",
+    }
+    [verified] = calls(drawn, "self.rejection_sampler")
+    assert [ast.unparse(each) for each in verified.args] == [
+        "spec_decode_metadata",
+        "draft_probs",
+        "logits",
+        "sampling_metadata",
+    ]
+    text = ast.unparse(function(runner, "sample_tokens"))
+    # Lengths are without the step's tokens, and forbidden tokens are out of the logits.
+    assert text.index("apply_grammar_bitmask(") < text.index("self._sample(") < text.index("self._bookkeeping_sync(")
+
+
+def test_how_the_sampler_of_runner_v1_draws(vllm: Path) -> None:
+    sampler = named(vllm / "v1/sample/sampler.py", "Sampler")
+    assert arguments(vllm / "v1/sample/sampler.py", "Sampler", "forward") == [
+        "self",
+        "logits",
+        "sampling_metadata",
+        "predict_bonus_token",
+        "logprobs_mode_override",
+    ]
+    drawn = function(sampler, "sample")
+    [call] = calls(drawn, "self.topk_topp_sampler")
+    assert [ast.unparse(each) for each in call.args] == [
+        "logits",
+        "sampling_metadata.generators",
+        "sampling_metadata.top_k",
+        "sampling_metadata.top_p",
+    ]
+    text = ast.unparse(drawn)
+    assert text.index("self.apply_temperature(") < text.index("self.topk_topp_sampler(")
+    assert "logprobs_mode" in fields(vllm / "v1/sample/ops/topk_topp_sampler.py", "TopKTopPSampler")
+    assert {"temperature", "top_k", "top_p", "min_p", "seed"} <= fields(vllm / "sampling_params.py", "SamplingParams")
+    assert "seed" in fields(vllm / "config/model.py", "ModelConfig")
+
+
+def test_what_coupled_sampling_uses_of_the_rejection_sampler(vllm: Path) -> None:
+    path = vllm / "v1/sample/rejection_sampler.py"
+    assert {"sampler", "is_processed_logprobs_mode"} <= fields(path, "RejectionSampler")
+    expected = {
+        "forward": ["metadata", "draft_probs", "logits", "sampling_metadata"],
+        "apply_logits_processors": ["logits", "sampling_metadata", "metadata"],
+        "_get_logprobs_tensors": [
+            "max_num_logprobs",
+            "metadata",
+            "logits",
+            "target_logits",
+            "bonus_logits",
+            "sampled_token_ids",
+        ],
+    }
+    for method, named_so in expected.items():
+        assert arguments(path, "RejectionSampler", method)[1:] == named_so, method
+    constraints = function(module(path), "apply_sampling_constraints")
+    assert [each.arg for each in constraints.args.args] == ["logits", "cu_num_draft_tokens", "sampling_metadata"]
+    drafts = {"draft_token_ids", "num_draft_tokens", "cu_num_draft_tokens"}
+    drafts |= {"target_logits_indices", "bonus_logits_indices"}
+    assert drafts <= fields(vllm / "v1/spec_decode/metadata.py", "SpecDecodeMetadata")
+    assert {"all_greedy", "max_num_logprobs"} <= fields(vllm / "v1/sample/metadata.py", "SamplingMetadata")
+    assert fields(vllm / "v1/outputs.py", "SamplerOutput") == {"sampled_token_ids", "logprobs_tensors"}
+    method = next(
+        node.value
+        for node in named(vllm / "config/speculative.py", "SpeculativeConfig").body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "rejection_sample_method"
+    )
+    assert method is not None
+    assert ast.literal_eval(method) == "standard"
+
+
+def test_what_coupled_sampling_uses_of_runner_v2(vllm: Path) -> None:
+    """A list of processors, to which the worker adds one once the target is loaded."""
+    sampler = vllm / "v1/worker/gpu/sample/sampler.py"
+    assert {"logits_processors", "logprobs_mode", "return_sampling_mask"} <= fields(sampler, "Sampler")
+    made = ast.unparse(function(named(vllm / RUNNER, "GPUModelRunner"), "load_model"))
+    assert "self.sampler = Sampler(" in made
+    added = ast.unparse(function(named(sampler, "Sampler"), "add_request"))
+    assert "needs_processing |= processor.add_request(req_idx, sampling_params)" in added
+    applied = ast.unparse(function(named(sampler, "Sampler"), "apply_sampling_params"))
+    parts = ["torch.empty_like(logits, dtype=torch.float32)", "processor.apply(logits, ctx)", "apply_temperature("]
+    assert [part for part in parts if part in applied] == parts
+    assert sorted(parts, key=applied.index) == parts
+    verified = function(named(vllm / SPECULATORS / "rejection_sampler.py", "RejectionSampler"), "_verify")
+    assert calls(verified, "self.sampler.apply_sampling_params")
+    interface = vllm / "v1/worker/gpu/sample/logits_processor/interface.py"
+    for method, given in (("add_request", ["req_idx", "sampling_params"]), ("apply", ["logits", "ctx"])):
+        assert arguments(interface, "LogitsProcessor", method)[1:] == given
+    assert arguments(interface, "LogitsProcessor", "apply_staged_writes") == ["self"]
+    assert {"expanded_idx_mapping", "idx_mapping_np", "pos"} <= fields(interface, "LogitsContext")
+    assert {"max_num_reqs", "index_to_req_id"} <= fields(vllm / "v1/worker/gpu/states.py", "RequestState")
+    new = ast.unparse(function(named(vllm / RUNNER, "GPUModelRunner"), "add_requests"))
+    # A request has its place, by which its id is found, before the processors hear of it.
+    assert new.index("self.req_states.add_request(") < new.index("self.sampler.add_request(")
+
+
+def test_what_says_whether_scheduling_is_asynchronous(vllm: Path) -> None:
+    assert "async_scheduling" in fields(vllm / "config/scheduler.py", "SchedulerConfig")
+
+
 def test_the_workers(vllm: Path) -> None:
     named(vllm / "v1/worker/cpu_worker.py", "CPUWorker")
     worker = vllm / "v1/worker/gpu_worker.py"

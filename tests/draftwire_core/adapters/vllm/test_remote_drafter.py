@@ -76,6 +76,23 @@ def test_prompts_are_opened_before_they_are_computed(vllm: MakeVllm, listen: Lis
     assert list(drafter.opened[0].token_ids[:99]) == list(range(1, 100))
 
 
+def test_drafters_are_told_how_a_request_is_sampled(vllm: MakeVllm, listen: Listen) -> None:
+    drafter = listen("a:1")
+    fake = vllm("a:1")
+    fake.add("r", [1, 2, 3], temperature=0.7, top_k=5, top_p=0.9, seed=-2)
+    fake.run(lambda: bool(drafter.opened))
+    told = drafter.opened[0].sampling
+    assert (told.temperature, told.top_k, told.top_p, told.seed) == (0.7, 5, 0.9, 2**64 - 2)
+
+
+def test_without_coupled_sampling_drafters_draft_greedily(vllm: MakeVllm, listen: Listen) -> None:
+    drafter = listen("a:1")
+    fake = vllm("a:1", coupled_sampling=False)
+    fake.add("r", [1, 2, 3], temperature=0.7, seed=3)
+    fake.run(lambda: bool(drafter.opened))
+    assert drafter.opened[0].sampling.temperature == 0
+
+
 def test_a_preempted_request_comes_back(vllm: MakeVllm, listen: Listen) -> None:
     drafter = listen("a:1")
     fake = vllm("a:1")
@@ -235,6 +252,26 @@ def test_a_rank_whose_tokens_do_not_count_calls_nobody(checkpoint: Path) -> None
     assert drafter.address == ""
     assert fake.drafted == 0
     drafter.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("async_scheduling", "given", "wait"), [(False, None, 0.05), (True, None, 0.0), (True, "7", 0.007)]
+)
+def test_asynchronous_scheduling_is_not_delayed_unless_the_settings_say_so(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, async_scheduling: bool, given: str | None, wait: float
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("DRAFTWIRE_VLLM_MAX_WAIT_MS", given)
+    drafter = RemoteDrafter(vllm_config(checkpoint, async_scheduling=async_scheduling))
+    assert drafter.longest_wait == pytest.approx(wait)
+
+
+def test_what_was_drafted_ahead_is_proposed_without_waiting(vllm: MakeVllm, listen: Listen) -> None:
+    listen("a:1")
+    fake = vllm("a:1", max_wait_ms=0)
+    fake.add("r", [1, 2, 3], max_tokens=4000)
+    fake.run(lambda: accepted(fake) > 20)
+    check_texts(fake)
 
 
 def test_it_needs_its_worker(checkpoint: Path) -> None:

@@ -10,6 +10,7 @@ def test_defaults_need_no_variable() -> None:
     settings = settings_from_environment(VllmSettings)
     assert settings.listen == "127.0.0.1:50061"
     assert settings.drafter == ()
+    assert settings.coupled_sampling
 
 
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tokenizers import Tokenizer
@@ -24,15 +24,30 @@ pytestmark = [
 
 PROMPTS = int(os.environ.get("DRAFTWIRE_TEST_VLLM_REQUESTS", "50"))
 TOKENS, HELD = 48, 20
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+SAMPLED: list[dict[str, Any]] = [
+    GREEDY,
+    {"temperature": 0.8},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "top_p": 0.9, "top_k": 50},
+    {"temperature": 1.0, "presence_penalty": 0.5, "logprobs": 1},
+]
+"""Sampling parameters of prompts that have a seed."""
 PATIENCE = 600.0
 CHILD = Path(__file__).with_name("vllm_child.py")
 
 
-def vllm_process(log: Path, **order: Any) -> EngineProcess:
-    """Returns a process that runs vLLM."""
+def vllm_process(
+    log: Path, prompts: Sequence[list[int]], sampling: Sequence[dict[str, Any]], *, coupled: bool = True, **order: Any
+) -> EngineProcess:
+    """Returns a process that runs vLLM with the bundled target. sampling: parameters of each prompt."""
     environment = vllm_environment()
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    variables = vllm_variables(environment, cores) | {"DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
+    variables = vllm_variables(environment, cores) | {
+        "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0",
+        "DRAFTWIRE_VLLM_COUPLED_SAMPLING": str(coupled),
+    }
+    order |= {"model": str(MODELS / "target"), "prompts": prompts, "sampling": sampling, "max_tokens": TOKENS}
     return EngineProcess(str(environment.python), CHILD, order, log, variables, PATIENCE)
 
 
@@ -48,9 +63,7 @@ def prompts() -> Sequence[list[int]]:
 def plain(prompts: Sequence[list[int]], tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """The output of vLLM without drafters."""
     log = tmp_path_factory.mktemp("plain") / "vllm.log"
-    vllm = vllm_process(
-        log, model=str(MODELS / "target"), prompts=prompts, max_tokens=TOKENS, speculative=False, held=0
-    )
+    vllm = vllm_process(log, prompts, [GREEDY] * PROMPTS, speculative=False, held=0)
     try:
         vllm.wait_for("running")
         texts: list[list[int]] = vllm.wait_for("texts")["texts"]
@@ -69,8 +82,7 @@ def test_the_tokens_are_vllms_while_a_drafter_is_swapped_and_another_killed(
     prompts: Sequence[list[int]], plain: list[list[int]], services: Services, tmp_path: Path
 ) -> None:
     doomed, old, new = (services.drafter(MODELS / "draft", "--dtype", "float32") for _ in range(3))
-    order: dict[str, Any] = {"prompts": prompts, "max_tokens": TOKENS, "speculative": True, "held": HELD}
-    vllm = vllm_process(tmp_path / "vllm.log", model=str(MODELS / "target"), **order)
+    vllm = vllm_process(tmp_path / "vllm.log", prompts, [GREEDY] * PROMPTS, speculative=True, held=HELD)
     try:
         with Client(vllm.wait_for("address")["address"]) as client:
             client.drafters.attach(doomed.address, name="doomed")
@@ -88,3 +100,57 @@ def test_the_tokens_are_vllms_while_a_drafter_is_swapped_and_another_killed(
     assert answer["faults"] == {}
     assert set(drafters) == {"doomed", new.address}
     assert drafters[new.address].accepted_tokens > 0
+
+
+class Run(NamedTuple):
+    """What vLLM generated with draftwire's worker."""
+
+    texts: list[list[int]]
+    acceptance: float
+    """Share of the verified draft tokens that were accepted; 0 without drafters."""
+
+
+def run(
+    log: Path, prompts: Sequence[list[int]], sampling: Sequence[dict[str, Any]], *drafters: str, coupled: bool = True
+) -> Run:
+    """Generates with draftwire's worker, and with drafters at some addresses."""
+    vllm = vllm_process(log, prompts, sampling, coupled=coupled, speculative=True, held=0)
+    try:
+        with Client(vllm.wait_for("address")["address"]) as client:
+            for each in drafters:
+                client.drafters.attach(each)
+            vllm.go_on()
+            vllm.wait_for("running")
+            answer = vllm.wait_for("texts")
+            rates = [each.acceptance_rate for each in client.drafters.list()]
+    finally:
+        vllm.end()
+    assert answer["faults"] == {}
+    return Run(answer["texts"], sum(rates) / max(1, len(rates)))
+
+
+def test_sampled_tokens_are_the_same_with_drafters_and_without(
+    prompts: Sequence[list[int]], plain: list[list[int]], services: Services, tmp_path: Path
+) -> None:
+    drafter = services.drafter(MODELS / "draft", "--dtype", "float32")
+    sampling = [SAMPLED[number % len(SAMPLED)] | {"seed": number} for number in range(PROMPTS)]
+    without = run(tmp_path / "without.log", prompts, sampling)
+    drafted = run(tmp_path / "with.log", prompts, sampling, drafter.address)
+    assert drafted.texts == without.texts
+    assert drafted.acceptance > 0
+    assert [text for text, each in zip(without.texts, sampling, strict=True) if not each["temperature"]] == plain[
+        :: len(SAMPLED)
+    ]
+
+
+def test_drafters_that_know_the_noise_guess_better(
+    prompts: Sequence[list[int]], services: Services, tmp_path: Path
+) -> None:
+    """The rates are printed: they are the ones before coupled sampling, and with it."""
+    drafter = services.drafter(MODELS / "draft", "--dtype", "float32")
+    rates = []
+    for coupled in (False, True):
+        hot = [{"temperature": 1.0, "seed": number} for number in range(PROMPTS)]
+        rates.append(run(tmp_path / f"{coupled}.log", prompts, hot, drafter.address, coupled=coupled).acceptance)
+    print("acceptance rates at temperature 1, vLLM's sampling and coupled:", rates)
+    assert rates[0] < rates[1]

@@ -1,8 +1,10 @@
 """Generates with vLLM in an environment that has it, and prints a line of JSON for each event its parent waits for.
 
-    python vllm_child.py '{"model": DIR, "prompts": [[id, ...], ...], "max_tokens": N, "speculative": true, "held": M}'
+    python vllm_child.py '{"model": DIR, "prompts": [[id, ...], ...], "max_tokens": N, "speculative": true, "held": M,
+                           "sampling": [{"temperature": 0.0}, ...]}'
 
-The last `held` prompts start only when a line arrives on standard input, while the others run.
+The last `held` prompts start only when a line arrives on standard input, while the others run. `sampling` has the
+sampling parameters of each prompt.
 """
 
 from __future__ import annotations
@@ -45,12 +47,13 @@ def main() -> None:
         drafter = engine.model_executor.driver_worker.worker.model_runner.drafter
         say(address=drafter.address)
         sys.stdin.readline()  # until the drafters are attached
-    sampling = SamplingParams(temperature=0.0, max_tokens=order["max_tokens"], ignore_eos=True, detokenize=False)
+    fixed = {"max_tokens": order["max_tokens"], "ignore_eos": True, "detokenize": False}
     prompts = order["prompts"]
     at_once = len(prompts) - order["held"]
 
     def add(numbers: range) -> None:
         for number in numbers:
+            sampling = SamplingParams(**fixed, **order["sampling"][number])
             engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, sampling)
 
     go_on = threading.Event()
