@@ -22,7 +22,6 @@ from draftwire_core.runtime.process.logs import get_logger
 from gateway_service.answers.checked.argument_checks import ArgumentChecks
 from gateway_service.choices.responder import Responder
 from gateway_service.console.routes import console_routes
-from gateway_service.http.api_keys import ApiKeys, KeyCheck
 from gateway_service.http.connection import ClientLeft
 from gateway_service.http.errors import GatewayError, from_draftwire, from_validation
 from gateway_service.http.host_check import HostCheck, allowed_hosts
@@ -31,6 +30,8 @@ from gateway_service.http.left_out import HEADER, VIOLATIONS
 from gateway_service.http.origin_check import OriginCheck
 from gateway_service.http.request_body import BodyLimit
 from gateway_service.http.request_log import RequestLog
+from gateway_service.keys.api_keys import RATE_LIMIT_HEADERS, ApiKeys, KeyCheck
+from gateway_service.keys.grant import CLIENT
 from gateway_service.observability.metrics import Metrics
 from gateway_service.observability.tracing import TELEMETRY
 from gateway_service.openai.served_model import ServedModel
@@ -60,7 +61,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.verifier, spread=spread, **options) as client:
+        async with AsyncClient(settings.verifier, spread=spread, on_behalf_of=CLIENT.get, **options) as client:
             metrics.verifiers.follow(client)
             served = ServedModel(client, settings.served_model_name)
             checks = ArgumentChecks()
@@ -103,14 +104,14 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
         allow_origins=settings.allowed_origin,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", HEADER, VIOLATIONS],
+        expose_headers=["x-request-id", "retry-after", HEADER, VIOLATIONS, *RATE_LIMIT_HEADERS],
     )
     return [
         Middleware(RequestLog, metrics=metrics),
         *([Middleware(HostCheck, hosts=hosts)] if hosts is not None else []),
         Middleware(OriginCheck, allowed=settings.allowed_origin),
         *([cors] if settings.allowed_origin else []),
-        Middleware(KeyCheck, keys=keys),
+        Middleware(KeyCheck, keys=keys, metrics=metrics.keys),
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
     ]
 

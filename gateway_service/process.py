@@ -19,8 +19,9 @@ from draftwire_core.runtime.process.settings import load_settings
 from draftwire_core.runtime.process.startup_error import StartupError, named_flags
 from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from gateway_service.app import make_app
-from gateway_service.http.api_keys import ApiKeys, read_key_file
 from gateway_service.http.connection import bounded
+from gateway_service.keys.api_keys import ApiKeys, read_key_file
+from gateway_service.keys.key_file import KeyFile
 from gateway_service.security import HttpTls, http_tls
 from gateway_service.settings import GatewaySettings
 
@@ -99,7 +100,9 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
 def _keys(settings: GatewaySettings) -> ApiKeys:
     listed = [key.get_secret_value() for key in settings.api_key]
     with named_flags("--api-key-file"):
-        return ApiKeys([*listed, *(read_key_file(settings.api_key_file) if settings.api_key_file else ())])
+        plain = [*listed, *(read_key_file(settings.api_key_file) if settings.api_key_file else ())]
+    with named_flags("--keys"):
+        return ApiKeys(plain, KeyFile(settings.keys) if settings.keys else None)
 
 
 @contextlib.contextmanager

@@ -109,6 +109,8 @@ class GatewaySettings(ProcessSettings):
     """Key that a request must have; may be repeated. Without any, no key is required. Also: DRAFTWIRE_API_KEYS."""
     api_key_file: str = ""
     """File with further keys, one per line; lines that begin with # are ignored."""
+    keys: str = ""
+    """File of named keys with models, limits and expiry (TOML); it is read again when it changes."""
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
     """Largest body of a request, in bytes."""
     max_body_elements: int = Field(default=131_072, ge=1024, le=1 << 24)

@@ -20,6 +20,7 @@ from draftwire import (
 )
 from gateway_service.http.errors import from_draftwire
 from gateway_service.http.field_names import FIELD_NAMES, FieldNames
+from gateway_service.keys.charge import Charge
 from gateway_service.observability.metrics import Metrics
 
 
@@ -38,6 +39,8 @@ class Order:
     """Names that the request uses for the fields that an error of this choice may name."""
     prompt_alone: bool = False
     """Whether the caller wants the results for the prompt only, and no token after it."""
+    same_prompt: bool = False
+    """Whether the prompt is that of the choice before, and counts with it."""
 
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
@@ -65,11 +68,14 @@ class GenerationRun:
     At most one event per choice waits to be read. Behind it the verifier waits as well, and joins further output.
     """
 
-    def __init__(self, client: AsyncClient, orders: Sequence[Order], metrics: Metrics) -> None:
-        """Stores the orders; entering the `with` starts them."""
+    def __init__(
+        self, client: AsyncClient, orders: Sequence[Order], metrics: Metrics, charge: Charge | None = None
+    ) -> None:
+        """Stores the orders; entering the `with` starts them. charge: counts their tokens."""
         self._client = client
         self._orders = orders
         self._metrics = metrics
+        self._charge = charge
         self._events: asyncio.Queue[Event | Exception] = asyncio.Queue(maxsize=len(orders))
         self._streams: list[AsyncGenerationStream] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -105,16 +111,20 @@ class GenerationRun:
         """Returns the next event.
 
         Raises:
-            GatewayError: a choice failed; the caller gives up the others.
+            GatewayError: a choice failed, or the key is no longer valid; the caller gives up the others.
         """
         if not self._unfinished:
             raise StopAsyncIteration
         event = await self._events.get()
         if isinstance(event, Exception):
             raise event
+        if event.chunk is not None and self._charge is not None:
+            self._charge.add_output(event.index, len(event.chunk.token_ids))
         if event.result is not None:
             self._unfinished -= 1
             self._metrics.finished(event.result)
+            if self._charge is not None:
+                self._charge.finish(event.index, event.result.usage.prompt_tokens)
         return event
 
     async def results(self) -> list[Generation]:

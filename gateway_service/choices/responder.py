@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,10 +21,15 @@ from gateway_service.http.connection import until_disconnect
 from gateway_service.http.errors import GatewayError
 from gateway_service.http.event_stream import DONE, EventStream, event
 from gateway_service.http.left_out import VIOLATIONS, LeftOut, sendable
+from gateway_service.keys.charge import Charge, ChoiceSize
+from gateway_service.keys.grant import Grant
 from gateway_service.observability.metrics import Metrics
 from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
+
+_BYTES_OF_TOKEN = 4
+"""Bytes of a text that are one token, by estimate, until the verifier has counted."""
 
 
 class Writer(Protocol):
@@ -68,8 +74,8 @@ class Responder:
             GatewayError: there is no room, or a choice failed.
             ClientLeft: the client closed the connection.
         """
-        with self._admission.taken(len(orders)):
-            results = await until_disconnect(request.receive, self._run(named(orders, request)))
+        with _charged(request, orders) as charge, self._admission.taken(len(orders)):
+            results = await until_disconnect(request.receive, self._run(named(orders, request), charge))
         response = Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
         told = LeftOut(request, left_out)
         for result in results:
@@ -94,7 +100,7 @@ class Responder:
         """Returns the response that streams the choices as they arrive, and then, if requested, the usage. left_out,
         plan: as for `respond`."""
         told = LeftOut(request, left_out)
-        events = self._events(named(orders, request), writer, usage, told, request.state.request_id, plan)
+        events = self._events(request, named(orders, request), writer, usage, told, plan)
         return EventStream(events, self._seconds, self._metrics, told.tell)
 
     def check_count(self, param: str, count: int) -> None:
@@ -110,24 +116,24 @@ class Responder:
                 code="invalid_value",
             )
 
-    async def _run(self, orders: Sequence[Order]) -> list[Generation]:
-        async with GenerationRun(self._client, orders, self._metrics) as run:
+    async def _run(self, orders: Sequence[Order], charge: Charge | None) -> list[Generation]:
+        async with GenerationRun(self._client, orders, self._metrics, charge) as run:
             return await run.results()
 
     async def _events(
         self,
+        request: Request,
         orders: Sequence[Order],
         writer: Writer,
         usage: bool,
         told: LeftOut,
-        request_id: str,
         plan: AnswerPlan | None,
     ) -> AsyncGenerator[bytes, None]:
         begun = False
         results: dict[int, Generation] = {}
         try:
-            with self._admission.taken(len(orders)):
-                async with GenerationRun(self._client, orders, self._metrics) as run:
+            with _charged(request, orders) as charge, self._admission.taken(len(orders)):
+                async with GenerationRun(self._client, orders, self._metrics, charge) as run:
                     async for each in run:
                         told.add(each.left_out)
                         if each.result is not None:
@@ -143,10 +149,30 @@ class Responder:
             yield b"data: %s\n\n" % error.body
         else:
             if plan is not None and (texts := _with_calls(list(results.values()))):
-                self._checks.begin(request_id, plan, texts, tools_of(results[0].left_out))
+                self._checks.begin(request.state.request_id, plan, texts, tools_of(results[0].left_out))
             if usage:
                 yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
         yield DONE
+
+
+def _charged(request: Request, orders: Sequence[Order]) -> AbstractContextManager[Charge | None]:
+    """Returns the charge of a request to the account of its key, if that is a named one."""
+    grant: Grant | None = request.state.grant
+    if grant is None:
+        return nullcontext()
+    return Charge(grant, request.state.model, [_size(order, request.state.body_bytes) for order in orders])
+
+
+def _size(order: Order, body_bytes: int) -> ChoiceSize:
+    """Returns the estimated size of a choice. The verifier alone knows how many tokens a text has."""
+    if order.prompt is None:
+        prompt = body_bytes // _BYTES_OF_TOKEN
+    elif isinstance(order.prompt, str):
+        prompt = len(order.prompt.encode(errors="replace")) // _BYTES_OF_TOKEN
+    else:
+        prompt = len(order.prompt)
+    most = 0 if order.prompt_alone else order.options.get("max_tokens")
+    return ChoiceSize(0 if order.same_prompt else max(1, prompt), most)
 
 
 def _with_calls(results: Sequence[Generation]) -> list[str]:

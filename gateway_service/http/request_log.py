@@ -65,7 +65,9 @@ class RequestLog:
                 path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # unknown paths are unlimited
                 self._metrics.requests.labels(path, status).inc()
                 self._metrics.seconds.labels(path).observe(seconds)
+                grant = scope["state"].get("grant")
                 told = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
+                told |= {} if grant is None else {"key": grant.key.name}
                 if path in _PROBES and status < HTTPStatus.BAD_REQUEST:  # they ask several times a minute
                     log.debug("request finished", **told)
                 else:

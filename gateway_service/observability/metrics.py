@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import generate_latest
 
 from draftwire import Generation
+from gateway_service.observability.key_metrics import KeyMetrics
 from gateway_service.observability.verifier_metrics import VerifierMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -48,6 +49,7 @@ class Metrics:
             registry=self._registry,
         )
 
+        self.keys = KeyMetrics(self._registry)
         self.verifiers = VerifierMetrics()
         self._registry.register(self.verifiers)
 

@@ -23,7 +23,7 @@ from gateway_service.openai.completion_response import CompletionResponse, Compl
 from gateway_service.openai.generation_request import GenerationRequest, limits
 from gateway_service.routes.state import GatewayState, State, errors
 
-_ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
+_ERRORS = errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 router = APIRouter(route_class=BodyRoute)
@@ -43,9 +43,13 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
         options |= {"prompt_logprobs": asked.logprobs}
     orders = [
         Order(
-            GenerateOptions(**options, seed=seed), prompt, names=asked.names_of(index), prompt_alone=asked.prompt_alone
+            GenerateOptions(**options, seed=seed),
+            prompt,
+            names=asked.names_of(index),
+            prompt_alone=asked.prompt_alone,
+            same_prompt=number > 0,
         )
-        for (index, prompt), seed in product(enumerate(prompts), asked.seeds())
+        for (index, prompt), (number, seed) in product(enumerate(prompts), enumerate(asked.seeds()))
     ]
     return await _respond(state, request, asked, orders, CompletionWriter(asked, head), asked.left_out)
 
@@ -72,8 +76,9 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
             tools=tools,
             template=template.to_sdk(),
             names=names,
+            same_prompt=number > 0,
         )
-        for seed in asked.seeds()
+        for number, seed in enumerate(asked.seeds())
     ]
     left_out = [*asked.left_out, *template.left_out]
     return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan), left_out, plan)

@@ -25,7 +25,7 @@ router = APIRouter(route_class=BodyRoute)
 @router.post(
     "/v1/responses",
     response_model=ResponseObject,
-    responses=errors(400, 401, 404, 408, 413, 429, 500, 503, 504) | _STREAM,
+    responses=errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504) | _STREAM,
 )
 async def respond(asked: ResponsesRequest, request: Request, state: GatewayState) -> Response:
     """Answers a conversation with output items."""

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from draftwire import AsyncClient
 from gateway_service.choices.responder import Responder
 from gateway_service.http.errors import ErrorResponse
+from gateway_service.keys.grant import Grant
 from gateway_service.observability.metrics import Metrics
 from gateway_service.openai.response_parts import Head
 from gateway_service.openai.served_model import ServedModel
@@ -31,9 +32,25 @@ class State:
         """Returns the fields that begin the response to a request, after checking the model's name.
 
         Raises:
-            GatewayError: there is no such model.
+            GatewayError: there is no such model, or the key does not permit it.
         """
-        return Head(prefix, request.state.request_id, await self.served.check(model), await self.served.fingerprint())
+        name = request.state.model = await self.model(request, model)
+        return Head(prefix, request.state.request_id, name, await self.served.fingerprint())
+
+    async def model(self, request: Request, model: str | None) -> str:
+        """Returns the name of the model of a request.
+
+        Raises:
+            GatewayError: there is no such model, or the key does not permit it.
+        """
+        grant: Grant | None = request.state.grant
+        if model is None and grant is not None:
+            permitted = [name for name in await self.served.names() if grant.key.permits(name)]
+            model = next(iter(permitted), None)  # otherwise the first one, which is refused
+        name = await self.served.check(model)
+        if grant is not None:
+            grant.check_model(name)
+        return name
 
 
 def _state(request: Request) -> State:

@@ -23,7 +23,7 @@ from gateway_service.openai.tools import Tools
 from gateway_service.routes.state import GatewayState, errors
 
 _DETOKENIZED = FieldNames({"token_ids": "tokens"})
-_ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)
+_ERRORS = errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)
 
 router = APIRouter(route_class=BodyRoute)
 
@@ -88,7 +88,7 @@ async def tokenize(
     check_messages(asked.messages or ())
     others = asked.model_extra or {}
     check_others(others, {})
-    await state.served.check(asked.model)
+    await state.model(request, asked.model)
     info = await state.served.info()
     if asked.messages is None:
         use = TemplateUse()
@@ -119,9 +119,9 @@ async def tokenize(
 
 
 @router.post("/detokenize", responses=_ERRORS)
-async def detokenize(asked: DetokenizeRequest, state: GatewayState) -> DetokenizeResponse:
+async def detokenize(asked: DetokenizeRequest, request: Request, state: GatewayState) -> DetokenizeResponse:
     """Returns the text of token ids."""
-    await state.served.check(asked.model)
+    await state.model(request, asked.model)
     try:
         text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
     except DraftwireError as error:

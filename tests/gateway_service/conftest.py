@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from gateway_service.app import make_app
-from gateway_service.http.api_keys import ApiKeys
+from gateway_service.keys.api_keys import ApiKeys
+from gateway_service.keys.key_file import KeyFile
 from gateway_service.settings import GatewaySettings
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -35,7 +36,8 @@ async def open_gateway(fake: TellingVerifier) -> AsyncIterator[OpenGateway]:
 
         async def open_one(**settings: Any) -> httpx.AsyncClient:
             read = GatewaySettings(**{"verifier": (fake.address,)} | settings)
-            app = make_app(read, ApiKeys(key.get_secret_value() for key in read.api_key))
+            plain = [key.get_secret_value() for key in read.api_key]
+            app = make_app(read, ApiKeys(plain, KeyFile(read.keys) if read.keys else None))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE, headers=JSON)

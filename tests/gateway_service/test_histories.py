@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from gateway_service.app import make_app
-from gateway_service.http.api_keys import ApiKeys
+from gateway_service.keys.api_keys import ApiKeys
 from gateway_service.settings import GatewaySettings
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template

@@ -295,7 +295,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         started = time.perf_counter()
         infrastructure = method.startswith(_INFRASTRUCTURE)
         code = grpc.StatusCode.OK
-        known = {"caller": caller.name} if isinstance(caller, Caller) else {}
+        known = {"caller": caller.peer} if isinstance(caller, Caller) else {}
         _ROUTINE.set(False)
         with log_context(method=method, peer=context.peer(), **known):
             try:

@@ -5,7 +5,7 @@ import hmac
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import grpc
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from draftwire._auth.bearer_token import checked_token
+from draftwire._auth.security import ON_BEHALF_OF
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.runtime.errors import ServiceError
@@ -24,6 +25,8 @@ LEAST_TOKEN_LENGTH = 16
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _SCHEME = "bearer "
+_MAY_NAME = frozenset({Role.GATEWAY, Role.ADMIN})
+"""Roles that may name the client that a call is for."""
 
 
 class _Entry(BaseModel):
@@ -77,23 +80,28 @@ class AcceptedTokens:
         self._file = WatchedFiles([path], self._read)
 
     def check(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Caller | None:
-        """Returns the caller of `method`; None if everybody may call it.
+        """Returns the caller of `method`, with the client that it names if it is a gateway; None if everybody may call
+        the method.
 
-        Raises ServiceError: UNAUTHENTICATED without a known token, ROLE_MISSING if its roles do not suffice.
+        Raises ServiceError: UNAUTHENTICATED without a known token, ROLE_MISSING if its roles do not suffice for the
+        method or for naming a client, INVALID_FIELD if the client's name is none.
         """
         needed = roles_of(method)
         if not needed:
             return None
         caller = self._find(_bearer(metadata))
-        if not needed & caller.roles:
-            names = " or ".join(sorted(needed))
+        _need(caller, needed, "this call requires")
+        client = _value(metadata, ON_BEHALF_OF)
+        if client is None:
+            return caller
+        _need(caller, _MAY_NAME, "naming the client of a call requires")  # others could escape their limits by it
+        if not _NAME.fullmatch(client):
             raise ServiceError(
-                grpc.StatusCode.PERMISSION_DENIED,
-                ErrorReason.ERROR_REASON_ROLE_MISSING,
-                f"the token of {caller.name} lacks the role that this call requires: {names}",
-                metadata={"role": names},
+                grpc.StatusCode.INVALID_ARGUMENT,
+                ErrorReason.ERROR_REASON_INVALID_FIELD,
+                f"metadata {ON_BEHALF_OF}: must be a name of up to 64 letters, digits and _.@-",
             )
-        return caller
+        return replace(caller, client=client)
 
     @property
     def version(self) -> object:
@@ -145,12 +153,29 @@ class AcceptedTokens:
             raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
 
 
+def _need(caller: Caller, roles: frozenset[Role], what: str) -> None:
+    """Raises ServiceError unless the caller has one of the roles."""
+    if not roles & caller.roles:
+        names = " or ".join(sorted(roles))
+        raise ServiceError(
+            grpc.StatusCode.PERMISSION_DENIED,
+            ErrorReason.ERROR_REASON_ROLE_MISSING,
+            f"the token of {caller.name} lacks the role that {what}: {names}",
+            metadata={"role": names},
+        )
+
+
+def _value(metadata: Sequence[tuple[str, str | bytes]], name: str) -> str | None:
+    """Returns the first value of a name in a call's metadata."""
+    return next((value for key, value in metadata if key == name and isinstance(value, str)), None)
+
+
 def _bearer(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     """Returns the token in a call's metadata. Raises ServiceError."""
-    for key, value in metadata:
-        if key == "authorization" and isinstance(value, str) and value[: len(_SCHEME)].lower() == _SCHEME:
-            return value[len(_SCHEME) :].strip()
-    raise _unauthenticated("this service requires a token: metadata `authorization: Bearer TOKEN`")
+    value = _value(metadata, "authorization") or ""
+    if value[: len(_SCHEME)].lower() != _SCHEME:
+        raise _unauthenticated("this service requires a token: metadata `authorization: Bearer TOKEN`")
+    return value[len(_SCHEME) :].strip()
 
 
 def _unauthenticated(message: str) -> ServiceError:

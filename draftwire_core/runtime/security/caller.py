@@ -21,6 +21,14 @@ class Caller:
     max_tokens: int | None = None
     """Most tokens of the caller's running and waiting requests, at their maximum lengths, in place of the service's own
     limit; 0 sets no limit."""
+    client: str | None = None
+    """The client of a gateway that the call is for, as the gateway, a trusted one, names it."""
+
+    @property
+    def peer(self) -> str:
+        """The name that the call counts under: a client of a gateway has its own below the gateway's. No entry of the
+        file has a name with a slash."""
+        return self.name if self.client is None else f"{self.name}/{self.client}"
 
 
 _CURRENT: ContextVar[Caller | None] = ContextVar("draftwire_caller", default=None)
@@ -37,9 +45,9 @@ def set_caller(caller: Caller | None) -> None:
 
 
 def peer_name(peer: str) -> str:
-    """Returns the name that the current call counts under: its caller's, or the host in gRPC's name of the peer."""
+    """Returns the name that the current call counts under: `Caller.peer`, or the host in gRPC's name of the peer."""
     caller = current_caller()
-    return peer_host(peer) if caller is None else caller.name
+    return peer_host(peer) if caller is None else caller.peer
 
 
 def peer_host(peer: str) -> str:

@@ -8,6 +8,8 @@ class Role(StrEnum):
 
     GENERATE = "generate"
     """Generate text, and see the model and the pool."""
+    GATEWAY = "gateway"
+    """Generate text for clients of its own, and name the client that a call is for, under whose name it then counts."""
     DRAFT = "draft"
     """Draft for a verifier: the role of the services for one another."""
     ADMIN = "admin"
@@ -15,7 +17,7 @@ class Role(StrEnum):
 
 
 _ANY = frozenset(Role)
-_GENERATE = frozenset({Role.GENERATE, Role.ADMIN})
+_GENERATE = frozenset({Role.GENERATE, Role.GATEWAY, Role.ADMIN})
 _DRAFT = frozenset({Role.DRAFT, Role.ADMIN})
 _ADMIN = frozenset({Role.ADMIN})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc
 
 from draftwire._auth.bearer_token import TokenSource, checked_token
@@ -9,6 +11,12 @@ from draftwire._auth.tls import Tls, TlsCredentials
 from draftwire._types.address import is_loopback
 
 Metadata = tuple[tuple[str, str], ...]
+
+ClientName = Callable[[], str | None]
+"""A function that returns the name of the client that the current call is for, or None."""
+
+ON_BEHALF_OF = "draftwire-on-behalf-of"
+"""Metadata with the name of the client that a gateway's call is for; believed of tokens with the role ``gateway``."""
 
 
 class Security:
@@ -21,6 +29,7 @@ class Security:
         token: TokenSource | None = None,
         insecure: bool = False,
         credentials: grpc.ChannelCredentials | None = None,
+        on_behalf_of: ClientName | None = None,
     ) -> None:
         """Reads the files of ``tls``.
 
@@ -29,6 +38,7 @@ class Security:
             token: the token to present to the service, or a function that returns it.
             insecure: allow unencrypted calls to other machines.
             credentials: gRPC channel credentials instead of ``tls``.
+            on_behalf_of: returns the name of the client that the current call is for; for gateways.
 
         Raises:
             ValueError: unusable files, an invalid token, or both ``tls`` and ``credentials``.
@@ -42,6 +52,7 @@ class Security:
         self._token = token
         self._insecure = insecure
         self._credentials = credentials
+        self._on_behalf_of = on_behalf_of
 
     def __repr__(self) -> str:
         """Returns the settings, without secrets."""
@@ -74,12 +85,14 @@ class Security:
             )
 
     def metadata(self) -> Metadata:
-        """Returns the metadata of every call: the token, if there is one.
+        """Returns the metadata of a call: the token, and the name of the client that the call is for.
 
         Raises:
             ValueError: the token function returned an invalid token.
         """
-        if self._token is None:
-            return ()
-        token = self._token if isinstance(self._token, str) else checked_token(self._token())
-        return (("authorization", f"Bearer {token}"),)
+        metadata: Metadata = ()
+        if self._token is not None:
+            token = self._token if isinstance(self._token, str) else checked_token(self._token())
+            metadata = (("authorization", f"Bearer {token}"),)
+        client = None if self._on_behalf_of is None else self._on_behalf_of()
+        return metadata if client is None else (*metadata, (ON_BEHALF_OF, client))

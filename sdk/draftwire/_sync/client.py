@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, Unpack, overload
 import grpc
 
 from draftwire._auth.bearer_token import TokenSource
-from draftwire._auth.security import Security
+from draftwire._auth.security import ClientName, Security
 from draftwire._auth.tls import Tls
 from draftwire._calls.batch import Batch
 from draftwire._calls.failover import RetryPolicy
@@ -63,6 +63,7 @@ class Client:
         tls: Tls | None = None,
         token: TokenSource | None = None,
         insecure: bool = False,
+        on_behalf_of: ClientName | None = None,
     ) -> None:
         """Creates a client. It connects on the first call.
 
@@ -77,13 +78,15 @@ class Client:
             tls: encryption and the certificates to trust; None connects unencrypted, to this machine only.
             token: the token to present to the service, or a function that returns the current one (``TokenFile``).
             insecure: True allows unencrypted connections to other machines, token included.
+            on_behalf_of: for gateways: a function that returns the name of the client that the current call is for, or
+                None. The verifier counts the call under it if the token has the role ``gateway``.
 
         Raises:
             ValueError: no address or an invalid one, an invalid weight, unusable files in ``tls``, or an address on
                 another machine without TLS.
         """
         verifiers = parse_verifiers(address)
-        security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials)
+        security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials, on_behalf_of=on_behalf_of)
         for each in verifiers:
             security.check(each.address)
         self._transport = self._make_transport(

@@ -13,8 +13,8 @@ import pytest
 import uvicorn
 
 from gateway_service.app import make_app
-from gateway_service.http.api_keys import ApiKeys
 from gateway_service.http.connection import HttpConnection
+from gateway_service.keys.api_keys import ApiKeys
 from gateway_service.settings import GatewaySettings
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,8 @@ async def test_no_limit_by_default(verifier: InProcessVerifier) -> None:
     assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(15))) == [10] * 15
 
 
-def known_as(name: str, **limits: int) -> None:
-    set_caller(Caller(name, frozenset({Role.GENERATE}), **limits))
+def known_as(name: str, client: str | None = None, **limits: int) -> None:
+    set_caller(Caller(name, frozenset({Role.GENERATE}), client=client, **limits))
 
 
 @pytest.fixture
@@ -118,3 +119,28 @@ def test_a_callers_own_limits_stand_in_place_of_the_services(no_caller: None) ->
         limits.add(4, "alice", 31)
     assert refused.value.reason_name == "CONTEXT_EXCEEDED"
     limits.add(5, "alice", 20)
+
+
+def test_each_client_of_a_gateway_is_a_peer_and_all_are_within_the_gateways_own_limits(no_caller: None) -> None:
+    limits = PeerLimits(max_requests=2, max_tokens=100)
+    host, numbers = "ipv4:10.0.0.7:1", count()
+
+    def add(client: str, tokens: int = 10) -> None:
+        known_as("gateway", client, max_requests=4, max_tokens=150)
+        limits.add(next(numbers), peer_name(host), tokens)
+
+    add("alice")
+    add("alice")
+    with pytest.raises(ServiceError, match="2 requests of gateway/alice are running"):
+        add("alice")
+    with pytest.raises(ServiceError, match="gateway/bob may have at most 100") as refused:
+        add("bob", 101)
+    assert refused.value.reason_name == "CONTEXT_EXCEEDED"
+    add("bob", 100)
+    with pytest.raises(ServiceError, match="requests of gateway have up to 120 tokens; 31 more"):
+        add("carol", 31)
+    add("carol")
+    with pytest.raises(ServiceError, match="4 requests of gateway are running"):
+        add("dave")
+    known_as("alice")  # a token of this name has nothing to do with the gateway's client
+    limits.add(next(numbers), peer_name(host), 100)

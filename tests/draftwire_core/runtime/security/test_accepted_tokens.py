@@ -18,7 +18,8 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from draftwire._auth.security import Security
+from draftwire import AsyncClient
+from draftwire._auth.security import ON_BEHALF_OF, Security
 from draftwire._calls.channel import AsyncChannels
 from draftwire.errors import PermissionDeniedError, UnauthenticatedError, from_rpc_error
 from draftwire.v1 import drafter_pool_service_pb2, drafter_service_pb2, verifier_service_pb2
@@ -35,7 +36,7 @@ from draftwire_core.runtime.rpc import interceptors
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.security import accepted_tokens
 from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
-from draftwire_core.runtime.security.caller import current_caller
+from draftwire_core.runtime.security.caller import Caller, current_caller, peer_name
 from draftwire_core.runtime.security.roles import ROLES_BY_METHOD, Role, roles_of
 from tests.harness.waiting import PATIENCE
 
@@ -343,3 +344,64 @@ async def test_calls_that_run_end_when_their_token_is_taken_away(
         calls["kept"].cancel()
     await server.stop(0)
     assert not server._interceptor._admitted and not servicer.running
+
+
+def test_only_gateways_may_name_the_client_of_a_call(tokens: Path) -> None:
+    accepted = AcceptedTokens(tokens)
+    method = "/draftwire.v1.DrafterService/GetModelInfo"  # open to all roles
+
+    def check(role: Role, *clients: str) -> Caller | None:
+        named = ((ON_BEHALF_OF, client) for client in clients)
+        return accepted.check(method, (("authorization", f"Bearer {SECRETS[role]}"), *named))
+
+    for role in Role:
+        caller = check(role)
+        assert caller is not None and (caller.peer, caller.client) == (role, None)
+    for role in (Role.GATEWAY, Role.ADMIN):
+        caller = check(role, "alice")
+        assert caller is not None and caller.peer == f"{role}/alice" and caller.roles == {role}
+        for wrong in ("", "a/b", "a b", "a" * 65):
+            with pytest.raises(ServiceError) as refused:
+                check(role, wrong)
+            assert refused.value.reason_name == "INVALID_FIELD"
+    for role in (Role.GENERATE, Role.DRAFT):
+        with pytest.raises(ServiceError, match="naming the client of a call requires: admin or gateway") as refused:
+            check(role, "alice")
+        assert refused.value.reason_name == "ROLE_MISSING"
+
+
+def test_no_entry_passes_for_a_gateways_client(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text('["gateway/alice"]\ntoken = "0123456789abcdef"\nroles = ["generate"]\n')
+    with pytest.raises(ValueError, match="not a valid caller name"):
+        AcceptedTokens(file)
+
+
+class Seen(VerifierServiceServicer):
+    """Remembers under which names calls count."""
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
+
+    async def Tokenize(self, request: Any, context: Any) -> Any:
+        self.peers.append(peer_name(context.peer()))
+        return verifier_service_pb2.TokenizeResponse()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_calls_count_under_the_clients_that_a_gateway_names(tokens: Path, known: bool) -> None:
+    clients = ["alice", None, "bob"]
+    servicer = Seen()
+    server = ServiceServer(ServiceSettings(accepted_tokens=str(tokens) if known else ""))
+    server.add(add_VerifierServiceServicer_to_server, servicer)
+    await server.start()
+    name: str | None = None
+    async with AsyncClient(server.address, token=SECRETS[Role.GATEWAY], on_behalf_of=lambda: name) as client:
+        for each in clients:
+            name = each
+            await client.tokenize("a", timeout=PATIENCE)
+    await server.stop(0)
+    if known:
+        assert servicer.peers == ["gateway/alice", "gateway", "gateway/bob"]
+    else:  # nobody is known, and nobody is believed
+        assert set(servicer.peers) <= {"127.0.0.1", "::1"}

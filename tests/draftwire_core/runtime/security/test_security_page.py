@@ -57,9 +57,9 @@ async def test_the_commands_make_what_a_service_and_its_clients_need(tmp_path: P
 
 
 def test_the_table_of_roles_is_the_codes() -> None:
-    head = re.search(r"^\| method \| `(\w+)` \| `(\w+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)
+    head = re.search(r"^\| method \| `(\w+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)
     assert head
-    rows = re.findall(r"^\| `(\w+/\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+/\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| (yes|) ?\|$", PAGE, re.MULTILINE)
     told = {
         f"/draftwire.v1.{method}": {Role(role) for role, may in zip(head.groups(), cells, strict=True) if may}
         for method, *cells in rows

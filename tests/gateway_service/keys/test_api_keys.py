@@ -6,8 +6,11 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from prometheus_client import CollectorRegistry
 
-from gateway_service.http.api_keys import ApiKeys, read_key_file
+from gateway_service.http.errors import GatewayError
+from gateway_service.keys.api_keys import ApiKeys, read_key_file
+from gateway_service.observability.key_metrics import KeyMetrics
 from tests.gateway_service.conftest import OpenGateway
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
@@ -20,10 +23,13 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def test_a_key_is_held_or_not() -> None:
-    keys = ApiKeys(["one", "two"])
-    assert keys and keys.hold("one") and keys.hold("two")
-    assert not keys.hold("") and not keys.hold("on") and not keys.hold("three") and not keys.hold("\ud800")
+def test_a_key_is_accepted_or_not() -> None:
+    keys, metrics = ApiKeys(["one", "two"]), KeyMetrics(CollectorRegistry())
+    assert keys and keys.grant("one", metrics) is None and keys.grant("two", metrics) is None
+    for wrong in ("", "on", "three", "\ud800"):
+        with pytest.raises(GatewayError) as refused:
+            keys.grant(wrong, metrics)
+        assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
     assert not ApiKeys([])
 
 

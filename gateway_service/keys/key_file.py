@@ -1,0 +1,112 @@
+"""The file of named keys."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from draftwire._auth.watched_files import WatchedFiles
+from gateway_service.keys.named_key import NamedKey
+
+LEAST_KEY_LENGTH = 16
+"""Least number of characters of a key; a shorter one could be guessed."""
+
+_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
+"""Names that a verifier takes as those of callers."""
+_Limit = Field(default=None, ge=1)
+
+
+class _Entry(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    key: SecretStr | None = None
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$")
+    models: frozenset[str] | None = Field(default=None, min_length=1)
+    requests_per_minute: int | None = _Limit
+    tokens_per_minute: int | None = _Limit
+    max_running: int | None = _Limit
+    expires: AwareDatetime | None = None
+    operator: bool = False
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> Self:
+        if (self.key is None) == (self.sha256 is None):
+            raise ValueError("needs either key or sha256")
+        if self.key is not None and len(self.key.get_secret_value()) < LEAST_KEY_LENGTH:
+            raise ValueError(f"key: needs at least {LEAST_KEY_LENGTH} characters")
+        return self
+
+    @property
+    def digest(self) -> bytes:
+        if self.sha256 is not None:
+            return bytes.fromhex(self.sha256)
+        assert self.key is not None
+        return digest_of(self.key.get_secret_value())
+
+
+class KeyFile:
+    """The named keys of a TOML file with one table per key:
+
+        [alice]
+        sha256 = "9f86d0..."   # or key = "the key itself"
+        requests_per_minute = 60
+
+    The file is read again when it changes. Only digests are kept.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Reads the file.
+
+        Raises:
+            ValueError: the file cannot be used; the message names it, but shows no key.
+        """
+        self._path = Path(path)
+        self._file = WatchedFiles([path], self._read)
+
+    @property
+    def keys(self) -> Mapping[bytes, NamedKey]:
+        """The keys by the digests of their texts."""
+        return self._file.get()
+
+    def _read(self) -> dict[bytes, NamedKey]:
+        try:
+            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # may show a key
+        if not tables:
+            raise ValueError(f"{self._path} names no key: every request would be refused")
+        keys: dict[bytes, NamedKey] = {}
+        for name, table in tables.items():
+            entry = self._entry(name, table)
+            if entry.digest in keys:
+                raise ValueError(f"{self._path}: {keys[entry.digest].name} and {name} have the same key")
+            keys[entry.digest] = NamedKey(name, **entry.model_dump(exclude={"key", "sha256"}))
+        return keys
+
+    def _entry(self, name: str, table: Any) -> _Entry:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each key")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{self._path}: {name!r} is not a valid name: use up to 64 letters, digits and _.@-")
+        try:
+            return _Entry.model_validate(table)
+        except ValidationError as error:
+            [problem, *_] = error.errors(include_input=False, include_url=False)
+            place = ".".join([name, *map(str, problem["loc"])])
+            message = str(problem["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
+
+
+def digest_of(key: str) -> bytes:
+    """Returns the digest of a key, which is never kept itself."""
+    return hashlib.sha256(key.encode(errors="replace")).digest()
