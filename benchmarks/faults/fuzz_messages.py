@@ -163,6 +163,9 @@ UNARY: dict[str, Callable[[random.Random], Any]] = {
         old_name=f"{FUZZED} {rng.randrange(3)}", new_name=rng.choice(_NOWHERE), share=0.5
     ),
     "DrafterPoolService/FinishRollout": lambda rng: pool_pb.FinishRolloutRequest(new_name=f"{FUZZED} 1", promote=True),
+    "DrafterPoolService/ReportLearning": lambda rng: pool_pb.ReportLearningRequest(
+        drafter_name=f"{FUZZED} {rng.randrange(3)}", learning={"version": 1, "last_round": {"reason": "\x00"}}
+    ),
     "DrafterPoolService/ListRollouts": lambda rng: pool_pb.ListRolloutsRequest(),
     "DrafterPoolService/ListDrafters": lambda rng: pool_pb.ListDraftersRequest(),
     "DrafterPoolService/RegisterDrafter": lambda rng: pool_pb.RegisterDrafterRequest(

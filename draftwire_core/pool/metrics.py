@@ -6,12 +6,13 @@ A drafter's series end when it leaves, so there are never more than `--max-draft
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from draftwire.v1.calibration_pb2 import Calibration
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, DrafterState
+from draftwire.v1.learning_pb2 import LearningStatus
 from draftwire_core.pool.drafter_pool import DrafterPool
 from draftwire_core.pool.routing.drafting import Fallback
 from draftwire_core.runtime.duration import seconds_of
@@ -26,6 +27,7 @@ def drafter_families(pool: DrafterPool, calibrations: Sequence[Calibration]) -> 
     yield from _pool_families(pool, drafters)
     yield from _work_families(drafters)
     yield from _time_families(pool, drafters, calibrations)
+    yield from _learning_families({each.name: each.learning for each in drafters if each.HasField("learning")})
     yield gauge(
         "drafter_calibrated_acceptance",
         "Chance that a node is right if its parent is, by its rank among its siblings (the last rank covers all "
@@ -136,5 +138,58 @@ def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Seq
             for each in calibrations
             if each.HasField("proposal_interval")
         },
+        ["drafter"],
+    )
+
+
+def _learning_families(learners: Mapping[str, LearningStatus]) -> Iterator[Metric]:
+    """Yields the reports of learners, by drafter. A version may be a drafter of its own, and then its series end when
+    the next one takes over; so none of them is a counter."""
+    rounds = {name: each.last_round for name, each in learners.items() if each.HasField("last_round")}
+    tried = {name: each for name, each in rounds.items() if each.HasField("accepted_per_step_after")}
+    yield gauge(
+        "learner_version",
+        "Number of the learned version that drafts; 0 for the draft model as it was at first.",
+        {name: each.version for name, each in learners.items()},
+        ["drafter"],
+    )
+    yield gauge(
+        "learner_rounds",
+        "Rounds of training that have ended.",
+        {name: each.rounds for name, each in learners.items()},
+        ["drafter"],
+    )
+    yield gauge(
+        "learner_collected_tokens",
+        "Output tokens that the learner has collected.",
+        {name: each.collected_tokens for name, each in learners.items()},
+        ["drafter"],
+    )
+    yield gauge(
+        "learner_agreement",
+        "Share of held-out tokens that the draft model found likeliest: `first` before it learned, `now` when the "
+        "version that drafts was measured last.",
+        {(name, "first"): each.first_agreement for name, each in learners.items() if each.HasField("first_agreement")}
+        | {(name, "now"): each.agreement for name, each in learners.items() if each.HasField("agreement")},
+        ["drafter", "when"],
+    )
+    yield gauge(
+        "learner_trial_accepted_tokens_per_step",
+        "Accepted draft tokens per step in the last round's trial: `before` of the version that drafted, `after` of "
+        "the new one.",
+        {(name, "before"): each.accepted_per_step_before for name, each in tried.items()}
+        | {(name, "after"): each.accepted_per_step_after for name, each in tried.items()},
+        ["drafter", "version"],
+    )
+    yield gauge(
+        "learner_promoted",
+        "Whether the version of the last round took over.",
+        {name: each.promoted for name, each in rounds.items()},
+        ["drafter"],
+    )
+    yield gauge(
+        "learner_report_timestamp_seconds",
+        "Time of the learner's last report, in seconds since 1970.",
+        {name: each.reported_at.ToNanoseconds() / 1e9 for name, each in learners.items()},
         ["drafter"],
     )

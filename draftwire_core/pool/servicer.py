@@ -8,13 +8,18 @@ from typing import Any
 
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
+from draftwire.v1.learning_pb2 import LearningStatus
 from draftwire_core.pool.announcing.drafter_fields import read_labels
 from draftwire_core.pool.announcing.heartbeats import HEARTBEAT_SECONDS
 from draftwire_core.pool.announcing.leases import MOST_LEASE_SECONDS
 from draftwire_core.pool.drafter_pool import DrafterPool
 from draftwire_core.runtime.errors import invalid_field
+from draftwire_core.runtime.rpc.handshake import printable
 from draftwire_core.runtime.rpc.interceptors import mark_routine
 from draftwire_core.runtime.security.caller import current_caller
+
+_MOST_REASON = 1000
+"""Characters that are kept of the reason in a learner's report."""
 
 
 class DrafterPoolServicer(DrafterPoolServiceServicer):
@@ -88,6 +93,13 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response
 
+    async def ReportLearning(self, request: pb.ReportLearningRequest, context: Any) -> pb.ReportLearningResponse:
+        """Shows a learner's state with its drafter."""
+        mark_routine()
+        drafter = self._pool.roster.named(_given("drafter_name", request.drafter_name))
+        drafter.show_learning(_learning(request.learning))
+        return pb.ReportLearningResponse()
+
 
 def _lease(request: pb.AttachDrafterRequest) -> float | None:
     """Returns the seconds of a request's lease; None if it has none. Raises ServiceError."""
@@ -97,6 +109,19 @@ def _lease(request: pb.AttachDrafterRequest) -> float | None:
     if not 0 < seconds <= MOST_LEASE_SECONDS:
         raise invalid_field("lease", f"must be above 0 and at most {MOST_LEASE_SECONDS:g} s, got {seconds:g} s")
     return seconds
+
+
+def _learning(learning: LearningStatus) -> LearningStatus:
+    """Bounds a learner's report, which all who list the drafters get. Raises ServiceError."""
+    learning.DiscardUnknownFields()
+    if learning.HasField("last_round"):
+        last = learning.last_round
+        last.reason = printable(last.reason[:_MOST_REASON])
+        try:
+            last.ended_at.ToDatetime()
+        except (ValueError, OverflowError) as error:
+            raise invalid_field("learning.last_round.ended_at", f"is no time: {error}") from error
+    return learning
 
 
 def _given(field: str, value: str) -> str:

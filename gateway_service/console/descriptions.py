@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftwire import Drafter, Rollout, RolloutSide, VerifierInfo
+from draftwire import Drafter, Learning, Rollout, RolloutSide, VerifierInfo
 
 
 def describe_drafter(drafter: Drafter) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def describe_drafter(drafter: Drafter) -> dict[str, Any]:
         "response_seconds": drafter.response_seconds,
         "step_seconds": drafter.step_seconds,
         "last_error": str(drafter.last_error) if drafter.last_error is not None else None,
+        "learning": _learning(drafter.learning) if drafter.learning is not None else None,
     }
 
 
@@ -50,6 +51,15 @@ def describe_verifier(info: VerifierInfo) -> dict[str, Any]:
         "used_slots": info.engine.used_slots,
         "total_slots": info.engine.total_slots,
         "plain_tokens_per_second": 1 / costs[0].seconds if costs and costs[0].seconds > 0 else None,
+    }
+
+
+def _learning(learning: Learning) -> dict[str, Any]:
+    return {
+        "activity": learning.activity,
+        "version": learning.version,
+        "first_agreement": learning.first_agreement,
+        "agreement": learning.agreement,
     }
 
 

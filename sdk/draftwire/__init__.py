@@ -30,6 +30,7 @@ from draftwire._types.chat_format import CallArgumentStyle, CallSpelling, ChatFo
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
+from draftwire._types.learning import LearnerActivity, Learning, LearningRound
 from draftwire._types.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire._types.options import BatchOptions, GenerateOptions
@@ -126,6 +127,9 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidFieldError",
+    "LearnerActivity",
+    "Learning",
+    "LearningRound",
     "Limits",
     "MessageTooLargeError",
     "Messages",

@@ -83,6 +83,10 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(
     def models(client: Client) -> list[str]:
         return [each.address.partition("model=")[2].partition("&")[0] for each in client.drafters.list()]
 
+    def reported(client: Client) -> int:
+        (drafter,) = client.drafters.list()
+        return 0 if drafter.learning is None else drafter.learning.version
+
     def promoted() -> bool:
         assert process.poll() is None, log.read_text()
         assert not busy or ask(client) == plain
@@ -96,6 +100,7 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(
             eventually(promoted, "a checkpoint takes over", patience=LONG_PATIENCE)
             (learned,) = models(client)
             assert Path(learned).parent == place
+            eventually(lambda: reported(client) >= 1, "it reports the version to the verifier")
             assert ask(client) == plain
             verifier.kill()
             verifier = services.verifier("target", *flags)

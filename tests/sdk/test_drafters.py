@@ -1,5 +1,8 @@
 """Swaps, rollouts, labels and model loads through both clients."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 from grpc import StatusCode
 
@@ -8,6 +11,8 @@ from draftwire import (
     BusyError,
     Client,
     DrafterNotFoundError,
+    Learning,
+    LearningRound,
     Rollout,
     RolloutNotFoundError,
     Speculation,
@@ -108,6 +113,22 @@ def test_trust(client: Client) -> None:
     found = read(Drafter, message)
     assert (found.trusted, found.lossy_draft_tokens, found.lossy_accepted_tokens) == (True, 9, 5)
     assert found.resting
+
+
+def learning() -> Learning:
+    last = LearningRound(4, False, "slower", 0.5, 0.75, 900, 1.5, 1.25, datetime(2026, 1, 2, tzinfo=UTC))
+    return Learning("trying", 3, 12_000, 4, 0.25, 0.5, last)
+
+
+def test_what_a_learner_reports_is_what_is_read(client: Client, verifier: FakeVerifier) -> None:
+    verifier.failures.append(LOST)
+    client.drafters.report_learning("good", learning())
+    at = datetime(2026, 1, 3, tzinfo=UTC)
+    verifier.learning["good"].reported_at.FromDatetime(at)
+    good, bad = client.drafters.list()
+    assert (good.learning, bad.learning) == (replace(learning(), reported_at=at), None)
+    client.drafters.report_learning("good", Learning("collecting", 0, 5, 0))
+    assert client.drafters.list()[0].learning == Learning("collecting", 0, 5, 0)
 
 
 def test_a_suspended_drafter() -> None:

@@ -13,6 +13,7 @@ from google.rpc import status_pb2
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.learning_pb2 import LearningStatus
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError
@@ -73,6 +74,8 @@ class PooledDrafter(ABC):
         self.speed = DraftingSpeed()
         self.pause_policy = PausePolicy()
         self.last_error: status_pb2.Status | None = None
+        self.learning: LearningStatus | None = None
+        """The last report of the learner that trains the draft model; None if none does."""
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the drafter has been ready; holds the StreamBroken or ServiceError if the first attempt failed or
         the drafter was released before."""
@@ -198,6 +201,7 @@ class PooledDrafter(ABC):
         self.announcer = predecessor.announcer
         self.trusted = predecessor.trusted
         self.attached_at = predecessor.attached_at
+        self.learning = predecessor.learning
 
     def drain(self) -> None:
         """Stops opening sequences."""
@@ -211,6 +215,12 @@ class PooledDrafter(ABC):
         """Shows an error in the list of drafters."""
         status = error.status if isinstance(error, StreamBroken) else error.to_status()
         self.last_error = draft_messages.bounded(status)
+        self._events.drafter_changed(self)
+
+    def show_learning(self, learning: LearningStatus) -> None:
+        """Shows a learner's report in the list of drafters, with the time of its arrival."""
+        self.learning = learning
+        self.learning.reported_at.FromNanoseconds(time.time_ns())
         self._events.drafter_changed(self)
 
     def charge_features(self, seconds: float) -> None:

@@ -30,6 +30,7 @@ def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | N
         accepted_per_second=drafter.speed.accepted_per_second,
         step_time=duration(drafter.stats.step_seconds),
         resting=drafter.pause_policy.paused,
+        learning=drafter.learning,
     )
     if response_seconds is not None:
         described.response_time.CopyFrom(duration(response_seconds))

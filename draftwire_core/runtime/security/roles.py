@@ -42,6 +42,7 @@ ROLES_BY_METHOD: dict[str, frozenset[Role]] = {
     _POOL + "SwapDrafter": _ADMIN,
     _POOL + "StartRollout": _ADMIN,
     _POOL + "FinishRollout": _ADMIN,
+    _POOL + "ReportLearning": _ADMIN,
     _DRAFTER + "Draft": _DRAFT,
     _DRAFTER + "GetFeatureWeights": _DRAFT,
     _DRAFTER + "GetModelInfo": _ANY,

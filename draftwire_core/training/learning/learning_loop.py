@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from draftwire import Client, ServedRequest, Speculation
+from draftwire import Client, LearnerActivity, LearningRound, ServedRequest, Speculation
 from draftwire.errors import (
     BusyError,
     DeadlineExceededError,
@@ -42,6 +44,8 @@ _ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 2.0
 """Interval of looks for a draft model, until there is one."""
 _POLL_SECONDS = 1.0
+_REPORT_SECONDS = 10.0
+"""Interval of reports to the verifier while texts are collected."""
 _SHORTEST_OUTPUT = 4
 """Shortest output to learn from; shorter ones teach little."""
 _MOST_PROMPT = 2048
@@ -108,6 +112,8 @@ class LearningLoop:
     _questions: int = field(init=False, default=0)
     _written: int = field(init=False, default=0)
     """Output tokens that were stored when the texts for lookup were written last."""
+    _reported: float = field(init=False, default=-math.inf)
+    """Time of the last report to the verifier, by time.monotonic."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -135,6 +141,7 @@ class LearningLoop:
                 while rounds is None or done < rounds:
                     self._round(learner)
                     done += 1
+                    self._report("collecting")
             except _FINAL:
                 raise
             except VerifierRestartedError:
@@ -167,6 +174,7 @@ class LearningLoop:
             self.directory / "texts", info.fingerprint, most_bytes=self.options.most_bytes, warn=self.tell
         )
         self._write_lookup_texts()  # a process that was killed has not written its last ones
+        self._reported = -math.inf
         self._follower = TrafficFollower(self.client)
         self._follower.wait_until_following(_ANSWER_SECONDS)
         seated = self._seated()
@@ -241,6 +249,8 @@ class LearningLoop:
         """Collects as many tokens as a training needs, held-out ones among them."""
         assert self._follower is not None
         while not self._has_enough():
+            if time.monotonic() - self._reported >= _REPORT_SECONDS:
+                self._report("collecting")
             requests = self._follower.take(_POLL_SECONDS)
             self._check_running()
             self._see(requests)
@@ -267,6 +277,7 @@ class LearningLoop:
 
     def _learn(self, learner: TextLearner) -> Candidate | None:
         """Trains on the newest texts. Returns the checkpoint, if it is better on held-out ones."""
+        self._report("training")
         state, options = self.state, self.options
         learned = self._examples(learner, options.replay_tokens, held_out=False)
         held_out = self._examples(learner, options.held_out_tokens, held_out=True)
@@ -287,13 +298,14 @@ class LearningLoop:
         if better:
             try:
                 learner.write(self.versions.path(state.version))
+                self._save()
+                return Candidate(state.version, line)
             except (OSError, SafetensorError) as error:  # no room, for example
-                self.tell(f"{line}; not promoted: the checkpoint cannot be written: {error}")
-                better = False
+                reason = f"the checkpoint cannot be written: {error}"
         else:
-            self.tell(f"{line}; not promoted: it is no better")
-        self._save()
-        return Candidate(state.version, line) if better else None
+            reason = "it is no better"
+        self._end_round(learner, Candidate(state.version, line), Verdict(False, state.drafter, reason))
+        return None
 
     def _examples(self, learner: TextLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
         texts = self.store.newest(tokens, held_out=held_out)
@@ -303,6 +315,7 @@ class LearningLoop:
     def _decide(self, learner: TextLearner, candidate: Candidate) -> Verdict:
         """Tries a checkpoint on the traffic, or on held-out prompts while there is none."""
         assert self._follower is not None
+        self._report("trying")
         state = self.state
         canary, checkpoint = self.seat.canary(state, self.versions.path(candidate.version))
         verdict = try_out(
@@ -315,11 +328,33 @@ class LearningLoop:
             self.seat.promoted(state, verdict)
         else:
             learner.go_back()
-        self._candidate = None
+        self._end_round(learner, candidate, verdict)
         self._tidy()
-        self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")
-        self._save()
         return verdict
+
+    def _end_round(self, learner: TextLearner, candidate: Candidate, verdict: Verdict) -> None:
+        """Says and notes what was decided about a version."""
+        self._candidate = None
+        self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")
+        before, after = verdict.accepted_per_step or (None, None)
+        self.state.last_round = LearningRound(
+            candidate.version,
+            verdict.promoted,
+            verdict.reason,
+            learner.before,
+            learner.after,
+            learner.measured,
+            before,
+            after,
+            datetime.now(UTC),
+        )
+        self._save()
+
+    def _report(self, activity: LearnerActivity) -> None:
+        """Shows the state of learning at the verifier, with the drafter."""
+        report = self.state.report(activity, self.store.tokens)
+        self.client.drafters.report_learning(self.state.drafter, report, timeout=_ANSWER_SECONDS)
+        self._reported = time.monotonic()
 
     def _ask(self, old: str, new: str) -> None:
         """Has both drafters draft for a held-out prompt, if the verifier has nothing else to do."""

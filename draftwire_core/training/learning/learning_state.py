@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+from draftwire import LearnerActivity, Learning, LearningRound
 
 _FILE = "learning.json"
 
@@ -35,12 +39,17 @@ class LearningState:
     """Agreement of the base on held-out texts, when it was measured first."""
     now: float | None = None
     """Agreement of what drafts on held-out texts, when it was measured last."""
+    last_round: LearningRound | None = None
+    """The last round that was decided."""
 
     @classmethod
     def read(cls, directory: Path) -> LearningState | None:
         """Returns the state of the last run; None if there is none, or a damaged one."""
         try:
-            found = json.loads((directory / _FILE).read_text())
+            found = {"last_round": None} | json.loads((directory / _FILE).read_text())  # earlier files have none
+            if found["last_round"] is not None:
+                ended_at = datetime.fromisoformat(found["last_round"]["ended_at"])
+                found["last_round"] = LearningRound(**found["last_round"] | {"ended_at": ended_at})
             return cls(**{each.name: found[each.name] for each in fields(cls)})
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -48,5 +57,14 @@ class LearningState:
     def write(self, directory: Path) -> None:
         """Writes the state. Raises OSError."""
         new = (directory / _FILE).with_suffix(".new")
-        new.write_text(json.dumps(vars(self), indent=2) + "\n")
+        new.write_text(json.dumps(asdict(self), indent=2, default=_text_of) + "\n")
         new.replace(directory / _FILE)
+
+    def report(self, activity: LearnerActivity, collected_tokens: int) -> Learning:
+        """Returns what the verifier shows of it. collected_tokens: output tokens stored by now."""
+        return Learning(activity, self.promoted, collected_tokens, self.version, self.before, self.now, self.last_round)
+
+
+def _text_of(value: Any) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()

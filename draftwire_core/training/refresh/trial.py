@@ -48,6 +48,8 @@ class Verdict:
     drafter: str
     """Name of the drafter that has the traffic now."""
     reason: str
+    accepted_per_step: tuple[float, float] | None = None
+    """Accepted draft tokens per step of the old drafter and of the new one; None if the trial was not decided."""
 
 
 @dataclass
@@ -143,12 +145,12 @@ def _watch(
                 side.take(request, other)
         if not requests and ask is not None:
             ask(old, new)
-    better = sides[1].mean > sides[0].mean
+    before, after = (side.mean for side in sides)
     reason = (
-        f"{sides[1].mean:.3f} accepted tokens per step against {sides[0].mean:.3f} "
+        f"{after:.3f} accepted tokens per step against {before:.3f} "
         f"({len(sides[1].accepted_per_step)} and {len(sides[0].accepted_per_step)} requests)"
     )
-    return Verdict(better, new if better else old, reason)
+    return Verdict(after > before, new if after > before else old, reason, (before, after))
 
 
 def _ending(client: Client, new: str) -> str | None:

@@ -13,7 +13,7 @@ const rows = new Rows(byId("drafters"), {
   sourceOf: (drafter) => drafter.name,
   cellsOf: (drafter) => ({
     Name: [drafter.name, [drafter.address === drafter.name ? null : drafter.address, drafter.model].filter(Boolean).join(", ")],
-    State: [drafter.state],
+    State: [drafter.state, learned(drafter.learning)],
     Acceptance: [drafter.draft_tokens ? percent(drafter.acceptance_rate) : "–", `${drafter.accepted_tokens} of ${drafter.draft_tokens}`],
     "Round trip": [milliseconds(drafter.response_seconds)],
     "Draft step": [milliseconds(drafter.step_seconds)],
@@ -22,6 +22,14 @@ const rows = new Rows(byId("drafters"), {
   messageOf: (drafter) => (drafter.state === "ready" ? null : drafter.last_error),
   actionsOf: (drafter) => [["Detach", () => detach(drafter.name)]],
 });
+
+/** What a learner reports about the drafter's model, if one does. */
+function learned(learning) {
+  if (learning === null) return null;
+  const { activity, version, first_agreement: first, agreement } = learning;
+  const agrees = agreement === null ? "" : `, agreement ${percent(first)} → ${percent(agreement)}`;
+  return `learner ${activity}: version ${version}${agrees}`;
+}
 
 export function showDrafters(drafters) {
   count = drafters.length;

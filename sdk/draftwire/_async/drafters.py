@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draftwire._calls.async_transport import AsyncStream, AsyncTransport
+from draftwire._messages.learning import learning_message
 from draftwire._messages.methods import (
     ATTACH_DRAFTER,
     DETACH_DRAFTER,
@@ -13,6 +14,7 @@ from draftwire._messages.methods import (
     LIST_DRAFTERS,
     LIST_ROLLOUTS,
     LOAD_MODEL,
+    REPORT_LEARNING,
     START_ROLLOUT,
     SWAP_DRAFTER,
     WATCH_DRAFTERS,
@@ -23,6 +25,7 @@ from draftwire._messages.validation import duration
 from draftwire._types.drafter import Drafter, DrafterList, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info
 from draftwire._types.from_message import read, read_all
+from draftwire._types.learning import Learning
 from draftwire._types.rollout import Rollout, RolloutList
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1 import drafter_service_pb2 as drafter_pb
@@ -198,6 +201,21 @@ class AsyncDrafters:
         """
         found = await self._transport.call(LIST_ROLLOUTS, pb.ListRolloutsRequest())
         return read_all(Rollout, found.rollouts)
+
+    async def report_learning(self, name: str, learning: Learning, *, timeout: float | None = None) -> None:
+        """Reports the state of a learner, which the verifier shows with the drafter until that leaves.
+
+        Args:
+            name: name of the drafter whose draft model learns.
+            learning: the learner's state; the verifier sets its time.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            DrafterNotFoundError: no drafter of this name is attached.
+            DraftwireError: the call failed otherwise.
+        """
+        request = pb.ReportLearningRequest(drafter_name=name, learning=learning_message(learning))
+        await self._transport.call(REPORT_LEARNING, request, timeout)
 
     async def load_model(
         self,

@@ -64,6 +64,7 @@ SWAP_DRAFTER = Method(_POOL, "SwapDrafter", pool.SwapDrafterRequest, pool.SwapDr
 START_ROLLOUT = Method(_POOL, "StartRollout", pool.StartRolloutRequest, pool.StartRolloutResponse, stays=True)
 FINISH_ROLLOUT = Method(_POOL, "FinishRollout", pool.FinishRolloutRequest, pool.FinishRolloutResponse, repeatable=False)
 LIST_ROLLOUTS = Method(_POOL, "ListRollouts", pool.ListRolloutsRequest, pool.ListRolloutsResponse)
+REPORT_LEARNING = Method(_POOL, "ReportLearning", pool.ReportLearningRequest, pool.ReportLearningResponse, stays=True)
 
 DRAFT = Method(_DRAFTER, "Draft", drafter.DraftRequest, drafter.DraftResponse, repeatable=False)
 GET_FEATURE_WEIGHTS = Method(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from draftwire._types.from_message import From
+from draftwire._types.learning import Learning
 from draftwire._types.model import ModelInfo
 from draftwire.errors import DraftwireError
 
@@ -60,6 +61,8 @@ class Drafter:
     resting: bool = False
     """Whether the drafter service is paused and gets no verdicts, because its accepted tokens do not pay for its
     messages."""
+    learning: Learning | None = None
+    """The last report of the learner that trains its draft model; None if none learns."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from draftwire.v1 import learning_pb2 as draftwire_dot_v1_dot_learning__pb2
 from draftwire.v1 import model_info_pb2 as draftwire_dot_v1_dot_model__info__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'draftwire/v1/drafter_pool_service.proto\x12\x0c\x64raftwire.v1\x1a\x1d\x64raftwire/v1/model_info.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xfa\x04\n\x07\x44rafter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.draftwire.v1.DrafterState\x12&\n\x05model\x18\x04 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x11\n\tsequences\x18\x05 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\x06 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\x04\x12\x13\n\x0bstale_nodes\x18\x08 \x01(\x04\x12,\n\tstep_time\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rresponse_time\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0b\x61ttached_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\nlast_error\x18\x0c \x01(\x0b\x32\x12.google.rpc.Status\x12\x11\n\tannounced\x18\r \x01(\x08\x12\x31\n\x06labels\x18\x0e \x03(\x0b\x32!.draftwire.v1.Drafter.LabelsEntry\x12\x1b\n\x13\x61\x63\x63\x65pted_per_second\x18\x0f \x01(\x01\x12\x0f\n\x07trusted\x18\x14 \x01(\x08\x12\x1a\n\x12lossy_draft_tokens\x18\x15 \x01(\x04\x12\x1d\n\x15lossy_accepted_tokens\x18\x16 \x01(\x04\x12\x0f\n\x07resting\x18\x17 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x81\x02\n\x14\x41ttachDrafterRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..draftwire.v1.AttachDrafterRequest.LabelsEntry\x12\x14\n\x07trusted\x18\x14 \x01(\x08H\x00\x88\x01\x01\x12(\n\x05lease\x18\x15 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07renewal\x18\x16 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_trusted\"?\n\x15\x41ttachDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\"$\n\x14\x44\x65tachDrafterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"?\n\x15\x44\x65tachDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\"L\n\x12SwapDrafterRequest\x12\x10\n\x08old_name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"V\n\x13SwapDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\x12\x17\n\x0fmoved_sequences\x18\x02 \x01(\r\"l\n\x0bRolloutSide\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tsequences\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\x04\"\x81\x02\n\x07Rollout\x12&\n\x03old\x18\x01 \x01(\x0b\x32\x19.draftwire.v1.RolloutSide\x12&\n\x03new\x18\x02 \x01(\x0b\x32\x19.draftwire.v1.RolloutSide\x12\r\n\x05share\x18\x03 \x01(\x01\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.draftwire.v1.RolloutState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"H\n\x13StartRolloutRequest\x12\x10\n\x08old_name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\">\n\x14StartRolloutResponse\x12&\n\x07rollout\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Rollout\"9\n\x14\x46inishRolloutRequest\x12\x10\n\x08new_name\x18\x01 \x01(\t\x12\x0f\n\x07promote\x18\x02 \x01(\x08\"?\n\x15\x46inishRolloutResponse\x12&\n\x07rollout\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Rollout\"\x15\n\x13ListRolloutsRequest\"?\n\x14ListRolloutsResponse\x12\'\n\x08rollouts\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Rollout\"\x15\n\x13ListDraftersRequest\"?\n\x14ListDraftersResponse\x12\'\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Drafter\"\x16\n\x14WatchDraftersRequest\"@\n\x15WatchDraftersResponse\x12\'\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Drafter\"\xb9\x01\n\x16RegisterDrafterRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12@\n\x06labels\x18\x04 \x03(\x0b\x32\x30.draftwire.v1.RegisterDrafterRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x17RegisterDrafterResponse\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\xdc\x01\n\x0c\x44rafterState\x12\x1d\n\x19\x44RAFTER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44RAFTER_STATE_CONNECTING\x10\x01\x12\x17\n\x13\x44RAFTER_STATE_READY\x10\x02\x12\x1a\n\x16\x44RAFTER_STATE_DRAINING\x10\x03\x12\x1d\n\x19\x44RAFTER_STATE_UNREACHABLE\x10\x04\x12\x1b\n\x17\x44RAFTER_STATE_SUSPENDED\x10\x05\x12\x1e\n\x1a\x44RAFTER_STATE_INCOMPATIBLE\x10\x06*\x81\x01\n\x0cRolloutState\x12\x1d\n\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15ROLLOUT_STATE_RUNNING\x10\x01\x12\x1a\n\x16ROLLOUT_STATE_PROMOTED\x10\x02\x12\x1b\n\x17ROLLOUT_STATE_WITHDRAWN\x10\x03\x32\xb7\x06\n\x12\x44rafterPoolService\x12X\n\rAttachDrafter\x12\".draftwire.v1.AttachDrafterRequest\x1a#.draftwire.v1.AttachDrafterResponse\x12X\n\rDetachDrafter\x12\".draftwire.v1.DetachDrafterRequest\x1a#.draftwire.v1.DetachDrafterResponse\x12R\n\x0bSwapDrafter\x12 .draftwire.v1.SwapDrafterRequest\x1a!.draftwire.v1.SwapDrafterResponse\x12U\n\x0cStartRollout\x12!.draftwire.v1.StartRolloutRequest\x1a\".draftwire.v1.StartRolloutResponse\x12X\n\rFinishRollout\x12\".draftwire.v1.FinishRolloutRequest\x1a#.draftwire.v1.FinishRolloutResponse\x12U\n\x0cListRollouts\x12!.draftwire.v1.ListRolloutsRequest\x1a\".draftwire.v1.ListRolloutsResponse\x12U\n\x0cListDrafters\x12!.draftwire.v1.ListDraftersRequest\x1a\".draftwire.v1.ListDraftersResponse\x12Z\n\rWatchDrafters\x12\".draftwire.v1.WatchDraftersRequest\x1a#.draftwire.v1.WatchDraftersResponse0\x01\x12^\n\x0fRegisterDrafter\x12$.draftwire.v1.RegisterDrafterRequest\x1a%.draftwire.v1.RegisterDrafterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'draftwire/v1/drafter_pool_service.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/learning.proto\x1a\x1d\x64raftwire/v1/model_info.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xaa\x05\n\x07\x44rafter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.draftwire.v1.DrafterState\x12&\n\x05model\x18\x04 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x11\n\tsequences\x18\x05 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\x06 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\x04\x12\x13\n\x0bstale_nodes\x18\x08 \x01(\x04\x12,\n\tstep_time\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rresponse_time\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0b\x61ttached_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\nlast_error\x18\x0c \x01(\x0b\x32\x12.google.rpc.Status\x12\x11\n\tannounced\x18\r \x01(\x08\x12\x31\n\x06labels\x18\x0e \x03(\x0b\x32!.draftwire.v1.Drafter.LabelsEntry\x12\x1b\n\x13\x61\x63\x63\x65pted_per_second\x18\x0f \x01(\x01\x12\x0f\n\x07trusted\x18\x14 \x01(\x08\x12\x1a\n\x12lossy_draft_tokens\x18\x15 \x01(\x04\x12\x1d\n\x15lossy_accepted_tokens\x18\x16 \x01(\x04\x12\x0f\n\x07resting\x18\x17 \x01(\x08\x12.\n\x08learning\x18\x18 \x01(\x0b\x32\x1c.draftwire.v1.LearningStatus\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x81\x02\n\x14\x41ttachDrafterRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..draftwire.v1.AttachDrafterRequest.LabelsEntry\x12\x14\n\x07trusted\x18\x14 \x01(\x08H\x00\x88\x01\x01\x12(\n\x05lease\x18\x15 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07renewal\x18\x16 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_trusted\"?\n\x15\x41ttachDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\"$\n\x14\x44\x65tachDrafterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"?\n\x15\x44\x65tachDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\"L\n\x12SwapDrafterRequest\x12\x10\n\x08old_name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"V\n\x13SwapDrafterResponse\x12&\n\x07\x64rafter\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Drafter\x12\x17\n\x0fmoved_sequences\x18\x02 \x01(\r\"l\n\x0bRolloutSide\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tsequences\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\x04\"\x81\x02\n\x07Rollout\x12&\n\x03old\x18\x01 \x01(\x0b\x32\x19.draftwire.v1.RolloutSide\x12&\n\x03new\x18\x02 \x01(\x0b\x32\x19.draftwire.v1.RolloutSide\x12\r\n\x05share\x18\x03 \x01(\x01\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.draftwire.v1.RolloutState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"H\n\x13StartRolloutRequest\x12\x10\n\x08old_name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\">\n\x14StartRolloutResponse\x12&\n\x07rollout\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Rollout\"9\n\x14\x46inishRolloutRequest\x12\x10\n\x08new_name\x18\x01 \x01(\t\x12\x0f\n\x07promote\x18\x02 \x01(\x08\"?\n\x15\x46inishRolloutResponse\x12&\n\x07rollout\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.Rollout\"\x15\n\x13ListRolloutsRequest\"?\n\x14ListRolloutsResponse\x12\'\n\x08rollouts\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Rollout\"\x15\n\x13ListDraftersRequest\"?\n\x14ListDraftersResponse\x12\'\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Drafter\"\x16\n\x14WatchDraftersRequest\"@\n\x15WatchDraftersResponse\x12\'\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Drafter\"\xb9\x01\n\x16RegisterDrafterRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12@\n\x06labels\x18\x04 \x03(\x0b\x32\x30.draftwire.v1.RegisterDrafterRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x17RegisterDrafterResponse\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"]\n\x15ReportLearningRequest\x12\x14\n\x0c\x64rafter_name\x18\x01 \x01(\t\x12.\n\x08learning\x18\x02 \x01(\x0b\x32\x1c.draftwire.v1.LearningStatus\"\x18\n\x16ReportLearningResponse*\xdc\x01\n\x0c\x44rafterState\x12\x1d\n\x19\x44RAFTER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44RAFTER_STATE_CONNECTING\x10\x01\x12\x17\n\x13\x44RAFTER_STATE_READY\x10\x02\x12\x1a\n\x16\x44RAFTER_STATE_DRAINING\x10\x03\x12\x1d\n\x19\x44RAFTER_STATE_UNREACHABLE\x10\x04\x12\x1b\n\x17\x44RAFTER_STATE_SUSPENDED\x10\x05\x12\x1e\n\x1a\x44RAFTER_STATE_INCOMPATIBLE\x10\x06*\x81\x01\n\x0cRolloutState\x12\x1d\n\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15ROLLOUT_STATE_RUNNING\x10\x01\x12\x1a\n\x16ROLLOUT_STATE_PROMOTED\x10\x02\x12\x1b\n\x17ROLLOUT_STATE_WITHDRAWN\x10\x03\x32\x94\x07\n\x12\x44rafterPoolService\x12X\n\rAttachDrafter\x12\".draftwire.v1.AttachDrafterRequest\x1a#.draftwire.v1.AttachDrafterResponse\x12X\n\rDetachDrafter\x12\".draftwire.v1.DetachDrafterRequest\x1a#.draftwire.v1.DetachDrafterResponse\x12R\n\x0bSwapDrafter\x12 .draftwire.v1.SwapDrafterRequest\x1a!.draftwire.v1.SwapDrafterResponse\x12U\n\x0cStartRollout\x12!.draftwire.v1.StartRolloutRequest\x1a\".draftwire.v1.StartRolloutResponse\x12X\n\rFinishRollout\x12\".draftwire.v1.FinishRolloutRequest\x1a#.draftwire.v1.FinishRolloutResponse\x12U\n\x0cListRollouts\x12!.draftwire.v1.ListRolloutsRequest\x1a\".draftwire.v1.ListRolloutsResponse\x12U\n\x0cListDrafters\x12!.draftwire.v1.ListDraftersRequest\x1a\".draftwire.v1.ListDraftersResponse\x12Z\n\rWatchDrafters\x12\".draftwire.v1.WatchDraftersRequest\x1a#.draftwire.v1.WatchDraftersResponse0\x01\x12^\n\x0fRegisterDrafter\x12$.draftwire.v1.RegisterDrafterRequest\x1a%.draftwire.v1.RegisterDrafterResponse\x12[\n\x0eReportLearning\x12#.draftwire.v1.ReportLearningRequest\x1a$.draftwire.v1.ReportLearningResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,58 +42,62 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHDRAFTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_DRAFTERSTATE']._serialized_start=2578
-  _globals['_DRAFTERSTATE']._serialized_end=2798
-  _globals['_ROLLOUTSTATE']._serialized_start=2801
-  _globals['_ROLLOUTSTATE']._serialized_end=2930
-  _globals['_DRAFTER']._serialized_start=179
-  _globals['_DRAFTER']._serialized_end=813
-  _globals['_DRAFTER_LABELSENTRY']._serialized_start=768
-  _globals['_DRAFTER_LABELSENTRY']._serialized_end=813
-  _globals['_ATTACHDRAFTERREQUEST']._serialized_start=816
-  _globals['_ATTACHDRAFTERREQUEST']._serialized_end=1073
-  _globals['_ATTACHDRAFTERREQUEST_LABELSENTRY']._serialized_start=768
-  _globals['_ATTACHDRAFTERREQUEST_LABELSENTRY']._serialized_end=813
-  _globals['_ATTACHDRAFTERRESPONSE']._serialized_start=1075
-  _globals['_ATTACHDRAFTERRESPONSE']._serialized_end=1138
-  _globals['_DETACHDRAFTERREQUEST']._serialized_start=1140
-  _globals['_DETACHDRAFTERREQUEST']._serialized_end=1176
-  _globals['_DETACHDRAFTERRESPONSE']._serialized_start=1178
-  _globals['_DETACHDRAFTERRESPONSE']._serialized_end=1241
-  _globals['_SWAPDRAFTERREQUEST']._serialized_start=1243
-  _globals['_SWAPDRAFTERREQUEST']._serialized_end=1319
-  _globals['_SWAPDRAFTERRESPONSE']._serialized_start=1321
-  _globals['_SWAPDRAFTERRESPONSE']._serialized_end=1407
-  _globals['_ROLLOUTSIDE']._serialized_start=1409
-  _globals['_ROLLOUTSIDE']._serialized_end=1517
-  _globals['_ROLLOUT']._serialized_start=1520
-  _globals['_ROLLOUT']._serialized_end=1777
-  _globals['_STARTROLLOUTREQUEST']._serialized_start=1779
-  _globals['_STARTROLLOUTREQUEST']._serialized_end=1851
-  _globals['_STARTROLLOUTRESPONSE']._serialized_start=1853
-  _globals['_STARTROLLOUTRESPONSE']._serialized_end=1915
-  _globals['_FINISHROLLOUTREQUEST']._serialized_start=1917
-  _globals['_FINISHROLLOUTREQUEST']._serialized_end=1974
-  _globals['_FINISHROLLOUTRESPONSE']._serialized_start=1976
-  _globals['_FINISHROLLOUTRESPONSE']._serialized_end=2039
-  _globals['_LISTROLLOUTSREQUEST']._serialized_start=2041
-  _globals['_LISTROLLOUTSREQUEST']._serialized_end=2062
-  _globals['_LISTROLLOUTSRESPONSE']._serialized_start=2064
-  _globals['_LISTROLLOUTSRESPONSE']._serialized_end=2127
-  _globals['_LISTDRAFTERSREQUEST']._serialized_start=2129
-  _globals['_LISTDRAFTERSREQUEST']._serialized_end=2150
-  _globals['_LISTDRAFTERSRESPONSE']._serialized_start=2152
-  _globals['_LISTDRAFTERSRESPONSE']._serialized_end=2215
-  _globals['_WATCHDRAFTERSREQUEST']._serialized_start=2217
-  _globals['_WATCHDRAFTERSREQUEST']._serialized_end=2239
-  _globals['_WATCHDRAFTERSRESPONSE']._serialized_start=2241
-  _globals['_WATCHDRAFTERSRESPONSE']._serialized_end=2305
-  _globals['_REGISTERDRAFTERREQUEST']._serialized_start=2308
-  _globals['_REGISTERDRAFTERREQUEST']._serialized_end=2493
-  _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._serialized_start=768
-  _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._serialized_end=813
-  _globals['_REGISTERDRAFTERRESPONSE']._serialized_start=2495
-  _globals['_REGISTERDRAFTERRESPONSE']._serialized_end=2575
-  _globals['_DRAFTERPOOLSERVICE']._serialized_start=2933
-  _globals['_DRAFTERPOOLSERVICE']._serialized_end=3756
+  _globals['_DRAFTERSTATE']._serialized_start=2776
+  _globals['_DRAFTERSTATE']._serialized_end=2996
+  _globals['_ROLLOUTSTATE']._serialized_start=2999
+  _globals['_ROLLOUTSTATE']._serialized_end=3128
+  _globals['_DRAFTER']._serialized_start=208
+  _globals['_DRAFTER']._serialized_end=890
+  _globals['_DRAFTER_LABELSENTRY']._serialized_start=845
+  _globals['_DRAFTER_LABELSENTRY']._serialized_end=890
+  _globals['_ATTACHDRAFTERREQUEST']._serialized_start=893
+  _globals['_ATTACHDRAFTERREQUEST']._serialized_end=1150
+  _globals['_ATTACHDRAFTERREQUEST_LABELSENTRY']._serialized_start=845
+  _globals['_ATTACHDRAFTERREQUEST_LABELSENTRY']._serialized_end=890
+  _globals['_ATTACHDRAFTERRESPONSE']._serialized_start=1152
+  _globals['_ATTACHDRAFTERRESPONSE']._serialized_end=1215
+  _globals['_DETACHDRAFTERREQUEST']._serialized_start=1217
+  _globals['_DETACHDRAFTERREQUEST']._serialized_end=1253
+  _globals['_DETACHDRAFTERRESPONSE']._serialized_start=1255
+  _globals['_DETACHDRAFTERRESPONSE']._serialized_end=1318
+  _globals['_SWAPDRAFTERREQUEST']._serialized_start=1320
+  _globals['_SWAPDRAFTERREQUEST']._serialized_end=1396
+  _globals['_SWAPDRAFTERRESPONSE']._serialized_start=1398
+  _globals['_SWAPDRAFTERRESPONSE']._serialized_end=1484
+  _globals['_ROLLOUTSIDE']._serialized_start=1486
+  _globals['_ROLLOUTSIDE']._serialized_end=1594
+  _globals['_ROLLOUT']._serialized_start=1597
+  _globals['_ROLLOUT']._serialized_end=1854
+  _globals['_STARTROLLOUTREQUEST']._serialized_start=1856
+  _globals['_STARTROLLOUTREQUEST']._serialized_end=1928
+  _globals['_STARTROLLOUTRESPONSE']._serialized_start=1930
+  _globals['_STARTROLLOUTRESPONSE']._serialized_end=1992
+  _globals['_FINISHROLLOUTREQUEST']._serialized_start=1994
+  _globals['_FINISHROLLOUTREQUEST']._serialized_end=2051
+  _globals['_FINISHROLLOUTRESPONSE']._serialized_start=2053
+  _globals['_FINISHROLLOUTRESPONSE']._serialized_end=2116
+  _globals['_LISTROLLOUTSREQUEST']._serialized_start=2118
+  _globals['_LISTROLLOUTSREQUEST']._serialized_end=2139
+  _globals['_LISTROLLOUTSRESPONSE']._serialized_start=2141
+  _globals['_LISTROLLOUTSRESPONSE']._serialized_end=2204
+  _globals['_LISTDRAFTERSREQUEST']._serialized_start=2206
+  _globals['_LISTDRAFTERSREQUEST']._serialized_end=2227
+  _globals['_LISTDRAFTERSRESPONSE']._serialized_start=2229
+  _globals['_LISTDRAFTERSRESPONSE']._serialized_end=2292
+  _globals['_WATCHDRAFTERSREQUEST']._serialized_start=2294
+  _globals['_WATCHDRAFTERSREQUEST']._serialized_end=2316
+  _globals['_WATCHDRAFTERSRESPONSE']._serialized_start=2318
+  _globals['_WATCHDRAFTERSRESPONSE']._serialized_end=2382
+  _globals['_REGISTERDRAFTERREQUEST']._serialized_start=2385
+  _globals['_REGISTERDRAFTERREQUEST']._serialized_end=2570
+  _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._serialized_start=845
+  _globals['_REGISTERDRAFTERREQUEST_LABELSENTRY']._serialized_end=890
+  _globals['_REGISTERDRAFTERRESPONSE']._serialized_start=2572
+  _globals['_REGISTERDRAFTERRESPONSE']._serialized_end=2652
+  _globals['_REPORTLEARNINGREQUEST']._serialized_start=2654
+  _globals['_REPORTLEARNINGREQUEST']._serialized_end=2747
+  _globals['_REPORTLEARNINGRESPONSE']._serialized_start=2749
+  _globals['_REPORTLEARNINGRESPONSE']._serialized_end=2773
+  _globals['_DRAFTERPOOLSERVICE']._serialized_start=3131
+  _globals['_DRAFTERPOOLSERVICE']._serialized_end=4047
 # @@protoc_insertion_point(module_scope)

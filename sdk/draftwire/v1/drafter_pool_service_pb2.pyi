@@ -1,5 +1,6 @@
 import datetime
 
+from draftwire.v1 import learning_pb2 as _learning_pb2
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -42,7 +43,7 @@ ROLLOUT_STATE_PROMOTED: RolloutState
 ROLLOUT_STATE_WITHDRAWN: RolloutState
 
 class Drafter(_message.Message):
-    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second", "trusted", "lossy_draft_tokens", "lossy_accepted_tokens", "resting")
+    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second", "trusted", "lossy_draft_tokens", "lossy_accepted_tokens", "resting", "learning")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +70,7 @@ class Drafter(_message.Message):
     LOSSY_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOSSY_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESTING_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: DrafterState
@@ -88,7 +90,8 @@ class Drafter(_message.Message):
     lossy_draft_tokens: int
     lossy_accepted_tokens: int
     resting: bool
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ..., resting: bool = ...) -> None: ...
+    learning: _learning_pb2.LearningStatus
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ..., resting: bool = ..., learning: _Optional[_Union[_learning_pb2.LearningStatus, _Mapping]] = ...) -> None: ...
 
 class AttachDrafterRequest(_message.Message):
     __slots__ = ("address", "name", "labels", "trusted", "lease", "renewal")
@@ -265,3 +268,15 @@ class RegisterDrafterResponse(_message.Message):
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval: _duration_pb2.Duration
     def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ReportLearningRequest(_message.Message):
+    __slots__ = ("drafter_name", "learning")
+    DRAFTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_FIELD_NUMBER: _ClassVar[int]
+    drafter_name: str
+    learning: _learning_pb2.LearningStatus
+    def __init__(self, drafter_name: _Optional[str] = ..., learning: _Optional[_Union[_learning_pb2.LearningStatus, _Mapping]] = ...) -> None: ...
+
+class ReportLearningResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -80,6 +80,11 @@ class DrafterPoolServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterResponse.FromString,
                 _registered_method=True)
+        self.ReportLearning = channel.unary_unary(
+                '/draftwire.v1.DrafterPoolService/ReportLearning',
+                request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningResponse.FromString,
+                _registered_method=True)
 
 
 class DrafterPoolServiceServicer(object):
@@ -156,6 +161,14 @@ class DrafterPoolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportLearning(self, request, context):
+        """ReportLearning is called by a learner after each change of its state, and now and then. The state is shown with the
+        drafter until it leaves, and changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DrafterPoolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -203,6 +216,11 @@ def add_DrafterPoolServiceServicer_to_server(servicer, server):
                     servicer.RegisterDrafter,
                     request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterResponse.SerializeToString,
+            ),
+            'ReportLearning': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportLearning,
+                    request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -449,6 +467,33 @@ class DrafterPoolService(object):
             '/draftwire.v1.DrafterPoolService/RegisterDrafter',
             draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterRequest.SerializeToString,
             draftwire_dot_v1_dot_drafter__pool__service__pb2.RegisterDrafterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportLearning(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftwire.v1.DrafterPoolService/ReportLearning',
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningRequest.SerializeToString,
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.ReportLearningResponse.FromString,
             options,
             channel_credentials,
             insecure,

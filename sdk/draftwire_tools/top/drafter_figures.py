@@ -37,6 +37,12 @@ class DrafterFigures:
     """Smoothed time from a verdict to the first proposal that builds on it: the round trip, drafting included."""
     error: str | None
     """The drafter's last error, if any."""
+    learned_version: int | None
+    """Number of the learned version that drafts, 0 for the model as it was at first; None if nothing learns."""
+    first_agreement: float | None
+    """Share of held-out tokens, in [0, 1], that the model found likeliest before it learned; None while unknown."""
+    agreement: float | None
+    """Share of held-out tokens, in [0, 1], that the version that drafts found likeliest; None while unknown."""
 
 
 def drafter_figures(verifier: str, now: Sample, before: Sample | None) -> list[DrafterFigures]:
@@ -68,4 +74,7 @@ def _figures(verifier: str, now: Drafter, before: Drafter | None, seconds: float
         step_seconds=now.step_seconds,
         response_seconds=now.response_seconds,
         error=str(now.last_error) if now.last_error else None,
+        learned_version=now.learning.version if now.learning else None,
+        first_agreement=now.learning.first_agreement if now.learning else None,
+        agreement=now.learning.agreement if now.learning else None,
     )

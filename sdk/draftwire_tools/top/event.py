@@ -38,6 +38,7 @@ def pool_changes(before: Sequence[Drafter], now: Sequence[Drafter]) -> list[str]
             told.append(f"{drafter.name}: {earlier.state} -> {drafter.state}{_why(drafter)}")
         if earlier.model and drafter.model and earlier.model.model_id != drafter.model.model_id:
             told.append(f"{drafter.name}: model {earlier.model.model_id} -> {drafter.model.model_id}")
+        told += _learned(earlier, drafter)
     for drafter in before:
         if drafter.name not in present:
             told.append(f"{drafter.name} is detached{_successors(drafter, known, present)}")
@@ -58,6 +59,15 @@ def _why(drafter: Drafter) -> str:
     if drafter.state in ("unreachable", "suspended", "incompatible") and drafter.last_error is not None:
         return f": {drafter.last_error}"
     return ""
+
+
+def _learned(earlier: Drafter, now: Drafter) -> list[str]:
+    """Returns the result of a round of learning that has ended meanwhile."""
+    last = now.learning.last_round if now.learning is not None else None
+    known = earlier.learning.last_round if earlier.learning is not None else None
+    if last is None or (known is not None and known.ended_at == last.ended_at):
+        return []
+    return [f"{now.name}: learned version {last.version} {'is' if last.promoted else 'is not'} promoted: {last.reason}"]
 
 
 def _successors(gone: Drafter, known: dict[str, Drafter], present: dict[str, Drafter]) -> str:

@@ -223,10 +223,20 @@ def _drafter_columns(drafters: Sequence[DrafterFigures], several: bool) -> list[
         _column("MS/STEP", ">", 4, drafters, lambda each: _milliseconds(each.step_seconds)),
         _column("RTT MS", ">", 3, drafters, lambda each: _milliseconds(each.response_seconds)),
         _column("ACC/S", ">", 6, drafters, lambda each: _rate(each.accepted_per_second or None)),
+        _column("LEARNED", ">", 5, drafters, _learned),
     ]
     if several:
         columns.insert(1, _column("VERIFIER", "<", 3, drafters, lambda each: each.verifier))
     return columns
+
+
+def _learned(drafter: DrafterFigures) -> str:
+    """Returns the version and the agreement before and after; nothing if nothing learns, so that there is no column."""
+    if drafter.learned_version is None:
+        return ""
+    if drafter.agreement is None:
+        return f"v{drafter.learned_version}"
+    return f"v{drafter.learned_version} {_share(drafter.first_agreement)} -> {_share(drafter.agreement)}"
 
 
 def _events(events: Sequence[Event], several: bool) -> list[Text]:

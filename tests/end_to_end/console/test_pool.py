@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from draftwire import Client, RetryPolicy
+from draftwire import Client, Learning, RetryPolicy
 from tests.end_to_end.console.console_page import REPEATING, attach, fill, tokens_of
 from tests.harness.console_server import serve_console
 from tests.harness.services.service_process import ServiceProcess
@@ -107,6 +107,14 @@ def test_a_drafter_that_fails_says_so_in_a_row_of_its_own(page: Page, services: 
         .map(each => each.innerText)""")
     assert broken == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_what_a_learner_reports_stands_by_its_drafter(page: Page, client: Client) -> None:
+    attach(page, "local:ngram", "learns")
+    row = page.locator("#drafters tbody tr:not(.message)")
+    expect(row).not_to_contain_text("learner")
+    client.drafters.report_learning("learns", Learning("training", 2, 9000, 3, 0.5, 0.75))
+    expect(row).to_contain_text("learner training: version 2, agreement 50 % → 75 %")
 
 
 def test_a_verifier_that_is_away(open_page: Callable[..., Page]) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.learning_pb2 import LearningStatus
 from gateway_service.console import state_events
 from tests.gateway_service.console.event_reader import read_events
 from tests.harness.console_server import serve_console
@@ -20,6 +21,9 @@ STATE = "/console/api/state"
 
 def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVerifier) -> None:
     http.post("/console/api/rollouts/start", json={"old": "a", "new": "b", "share": 0.25})
+    verifier.learning["bad"] = LearningStatus(
+        activity="LEARNER_ACTIVITY_TRAINING", version=2, first_agreement=0.5, agreement=0.75
+    )
     with http.stream("GET", STATE) as response:
         events = read_events(response)
         states = [next(events) for _ in range(3)]  # the first one, one for the fake's change, one by the timer
@@ -27,6 +31,9 @@ def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVer
     assert [name for name, _ in states] == ["state"] * 3
     state = states[0][1]
     assert [drafter["name"] for drafter in state["drafters"]] == ["good", "bad"]
+    assert state["drafters"][0]["learning"] is None
+    learning = {"activity": "training", "version": 2, "first_agreement": 0.5, "agreement": 0.75}
+    assert state["drafters"][1]["learning"] == learning
     assert state["rollouts"][0]["new"]["name"] == "b"
     assert (state["verifier"]["model"], state["verifier"]["total_slots"]) == ("fake", 64)
     assert state["verifier"]["plain_tokens_per_second"] == 8.0  # c = 125 ms

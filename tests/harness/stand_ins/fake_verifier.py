@@ -24,6 +24,7 @@ from draftwire.v1 import drafter_service_pb2_grpc as drafting_grpc
 from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
+from draftwire.v1.learning_pb2 import LearningStatus
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
 from draftwire.v1.verdict_pb2 import Verdict
@@ -113,6 +114,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.numerics = "one arithmetic"
         self.pool_requests: list[Any] = []
         """Requests that change the pool, or a drafter's model."""
+        self.learning: dict[str, LearningStatus] = {}
+        """Reports of learners, by drafter."""
         self.attachments: list[pool.AttachDrafterRequest] = []
         self.rollouts: list[pool.Rollout] = []
         self.load = drafting.ModelLoad()
@@ -398,7 +401,11 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def ListDrafters(self, request: pool.ListDraftersRequest, context: Any) -> pool.ListDraftersResponse:
         self.begin("ListDrafters", context)
-        return pool.ListDraftersResponse(drafters=[drafter_message("good"), drafter_message("bad")])
+        drafters = [drafter_message("good"), drafter_message("bad")]
+        for drafter in drafters:
+            if drafter.name in self.learning:
+                drafter.learning.CopyFrom(self.learning[drafter.name])
+        return pool.ListDraftersResponse(drafters=drafters)
 
     def AttachDrafter(self, request: pool.AttachDrafterRequest, context: Any) -> pool.AttachDrafterResponse:
         self.attachments.append(request)
@@ -445,6 +452,11 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def ListRollouts(self, request: pool.ListRolloutsRequest, context: Any) -> pool.ListRolloutsResponse:
         self.begin("ListRollouts", context)
         return pool.ListRolloutsResponse(rollouts=self.rollouts)
+
+    def ReportLearning(self, request: pool.ReportLearningRequest, context: Any) -> pool.ReportLearningResponse:
+        self.begin("ReportLearning", context)
+        self.learning[request.drafter_name] = request.learning
+        return pool.ReportLearningResponse()
 
     def WatchDrafters(self, request: pool.WatchDraftersRequest, context: Any) -> Iterator[pool.WatchDraftersResponse]:
         self.begin("WatchDrafters", context)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from draftwire import Drafter, StepCost
+from draftwire import Drafter, Learning, LearningRound, StepCost
 from draftwire._types.from_message import read
 from draftwire._types.model import read_verifier_info
 from draftwire.v1 import drafter_pool_service_pb2 as pool
@@ -140,6 +140,22 @@ def test_a_swap_in_words() -> None:
     assert pool_changes(moving, moved) == []
     assert pool_changes(moving, moved[1:]) == ["old is detached; more sequences at new"]
     assert pool_changes(moved, moved[1:]) == ["old is detached"]
+
+
+def test_what_was_learned() -> None:
+    last = LearningRound(3, False, "slower", 0.5, 0.6, 900, ended_at=STARTED)
+    learning = Learning("training", 2, 9000, 3, 0.5, 0.625, last)
+    before, now = drafter("good", learning=replace(learning, last_round=None)), drafter("good", learning=learning)
+    assert pool_changes([before], [now]) == ["good: learned version 3 is not promoted: slower"]
+    assert pool_changes([now], [now]) == []
+    assert pool_changes([now], [drafter("good")]) == []
+    figures = drafter_figures(ADDRESS, reading(12.0, 250, now, drafter("other")), None)
+    text = shown(Snapshot(STARTED, [], figures, []))
+    heading, good, other = text[-3:]
+    assert heading.endswith("LEARNED")
+    assert good.endswith("v2 50% -> 62%")
+    assert other.endswith("-")
+    assert not any("LEARNED" in line for line in shown(snapshot()))
 
 
 def snapshot(*verifiers: VerifierFigures, drafters: int = 2, events: int = 3) -> Snapshot:

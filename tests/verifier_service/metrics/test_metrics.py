@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from draftwire._types.speculation import RULE_NAMES
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.learning_pb2 import LearningRound, LearningStatus
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.deploy.metrics_document import documented, served
@@ -24,6 +25,11 @@ REASONS = {
     pb.FinishReason.FINISH_REASON_LENGTH: "length",
     pb.FinishReason.FINISH_REASON_DEADLINE: "deadline",
 }
+
+
+def learned() -> LearningStatus:
+    last = LearningRound(version=2, accepted_per_step_before=1.0, accepted_per_step_after=1.5)
+    return LearningStatus(version=1, rounds=2, first_agreement=0.5, agreement=0.75, last_round=last)
 
 
 class Metrics:
@@ -187,7 +193,10 @@ async def test_a_drafters_series_end_with_it(
     counted = metrics("spec_decode_num_draft_tokens_total", rule="coupled")
     for number in range(30):
         await verifier.pool.membership.attach("twin:1", f"another-{number}")
+        verifier.pool.roster.named(f"another-{number}").show_learning(learned())
         assert metrics.all("drafter_up", "drafter") == {f"another-{number}": 1}
+        assert metrics.all("learner_agreement", "when") == {"first": 0.5, "now": 0.75}
+        assert metrics.all("learner_trial_accepted_tokens_per_step", "version") == {"before": 1.0, "after": 1.5}
         await verifier.pool.changes.detach(f"another-{number}")
     await verifier.until(lambda: not verifier.engine.planner.models)
     assert metrics.series() == before
@@ -244,6 +253,7 @@ async def test_every_metric_is_documented(
     verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter
 ) -> None:
     await verifier.pool.membership.attach("twin:1", "good")
+    verifier.pool.roster.named("good").show_learning(learned())
     await verifier.generate(order())
     # A ping is sent when the connection begins; its answer may not have arrived yet.
     await verifier.until(lambda: metrics("drafter_round_trip_seconds", drafter="good"))

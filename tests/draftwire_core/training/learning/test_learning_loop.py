@@ -6,12 +6,14 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from draftwire import Learning as Report
 from draftwire import ServedRequest, SpeculationStats, Traffic
 from draftwire.errors import (
     DraftwireError,
@@ -53,6 +55,7 @@ class Verifier:
         """The errors of the next calls, by their names."""
         self.calls: list[str] = []
         self.asked: list[str] = []
+        self.reports: list[Report] = []
         self._count = self._answers = 0
         self._waiting: list[ServedRequest] = []
 
@@ -68,6 +71,11 @@ class Verifier:
     def generate(self, prompt: list[int], *, speculation: Any, **_: Any) -> None:
         self.asked.append(speculation.drafter)
         self._waiting.append(self._served(prompt, speculation.drafter))
+
+    def report_learning(self, name: str, learning: Report, *, timeout: float) -> None:
+        self._call("report_learning")
+        assert name == self.drafting
+        self.reports.append(learning)
 
     def list(self) -> list[Any]:
         found = [self.drafting] if self.drafting else []
@@ -189,6 +197,18 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     assert (state.version, state.promoted, state.drafter, state.base) == (1, 1, address, learning.base)
     assert (state.before or 0) < (state.now or 0)
     assert state.tokens >= 150
+    reports = learning.verifier.reports
+    told = [each.activity for each in reports]
+    assert [each for each, _ in groupby(told)] == ["collecting", "training", "trying", "collecting"]
+    assert (reports[0].version, reports[0].rounds, reports[0].agreement, reports[0].last_round) == (0, 0, None, None)
+    last = reports[-1].last_round
+    assert last is not None
+    assert (reports[-1].version, reports[-1].rounds, last.version, last.promoted) == (1, 1, 1, True)
+    assert (reports[-1].first_agreement, reports[-1].agreement) == (state.before, state.now)
+    assert (last.agreement_before, last.agreement_after) == (state.before, state.now)
+    assert (last.accepted_per_step_before, last.accepted_per_step_after) == pytest.approx((0.1, 0.2))
+    assert reports[-1].collected_tokens >= state.tokens
+    assert last.reason in learning.told[-1]
     learning.run(2)
     assert len(learning.versions) <= 2
     assert learning.state.base == learning.base
@@ -253,10 +273,13 @@ def test_one_that_is_no_better_on_held_out_texts_is_not_tried(learning: Learning
     learning.training = replace(learning.training, learning_rate=0.0)
     learning.run()
     assert learning.told[-1].endswith("not promoted: it is no better")
+    last = learning.verifier.reports[-1].last_round
+    assert last is not None
+    assert (last.promoted, last.reason, last.accepted_per_step_after) == (False, "it is no better", None)
     assert "rollout" not in learning.verifier.calls
 
 
-@pytest.mark.parametrize("call", ["rollout", "promote", "stream"])
+@pytest.mark.parametrize("call", ["rollout", "promote", "stream", "report_learning"])
 def test_a_verifier_lost_in_a_trial_gets_the_same_checkpoint_again(
     call: str, learning: Learning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
