@@ -64,11 +64,11 @@ class ChosenDrafters:
             log.info("drafter rested", drafter=name, because="its drafts do not save the time that they take")
             self._told.add(name)
         self._resting = resting
-        counts = self._verifier.step_counts
-        if counts.tokens >= self._due:
-            while self._due <= counts.tokens:
+        gain = self._verifier.step_counts.gain
+        if gain.tokens >= self._due:
+            while self._due <= gain.tokens:
                 self._due *= _GROWTH
-            log.info("gain measured", tokens=counts.tokens, speed_up=round(counts.gain, 2), resting=sorted(resting))
+            log.info("gain measured", tokens=gain.tokens, speed_up=round(gain.speed_up, 2), resting=sorted(resting))
 
     async def _attach(self, address: str) -> None:
         if address in self._named:

@@ -84,6 +84,8 @@ class Verifier(StepListener):
         self.request_drafters = RequestDrafters(steps)
         """Drafters of single requests; those of the pool are in `pool`."""
         self._steps = steps
+        self._waited = 0.0
+        """Seconds that the engine had waited for proposals at the last step."""
         self._admission = admission
         self._on_failure = on_failure
         self._requests: dict[int, RunningRequest] = {}
@@ -200,7 +202,7 @@ class Verifier(StepListener):
 
     def status(self) -> EngineStatus:
         """Returns what the engine holds, does and decides."""
-        return engine_status(self._steps.engine, self.acceptance_counts)
+        return engine_status(self._steps.engine, self.acceptance_counts, self.step_counts.gain)
 
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         """Notifies requests, drafters and counts of a step."""
@@ -211,7 +213,7 @@ class Verifier(StepListener):
             if sequence_id in self._requests:
                 self._requests[sequence_id].speculation.stale(nodes)
         now = time.perf_counter()
-        self.step_counts.count(result, self._steps.engine.planner.cost)
+        self._count_step(result)
         self.pool.count_step(result)
         wait = self._admission.wait
         wait.step(sum(len(outcome.tokens) for outcome in result.outcomes), self._steps.places)
@@ -247,6 +249,15 @@ class Verifier(StepListener):
         # Last, because drafters give the places of these requests to others, which open with the tokens of this step.
         for request in ended:
             self._end(request)
+
+    def _count_step(self, result: StepResult) -> None:
+        orders = [
+            self._requests[each.sequence_id].order for each in result.outcomes if each.sequence_id in self._requests
+        ]
+        planned = any(order.speculate and not order.always_draft for order in orders)
+        waited = self._steps.engine.clock.seconds()["wait"]
+        self.step_counts.count(result, self._steps.engine.planner.cost, planned=planned, waited=waited - self._waited)
+        self._waited = waited
 
     def on_features(self, features: list[SequenceFeatures]) -> None:
         """Sends features that are known before a sequence's first step."""

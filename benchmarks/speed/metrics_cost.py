@@ -38,7 +38,7 @@ def counting(batch: int, rounds: int) -> list[float]:
     for _ in range(rounds):
         started = time.thread_time_ns()
         now = time.perf_counter()
-        steps.count(result, _COST)
+        steps.count(result, _COST, planned=True, waited=0.0)
         for outcome, request in zip(outcomes, requests, strict=True):
             acceptance.count(COUPLED, outcome, 2)
             counts.took(request, 2, now)  # type: ignore[arg-type]

@@ -45,6 +45,7 @@ from draftwire._types.speculation import (
     Speculation,
     SpeculationStats,
 )
+from draftwire._types.speculation_gain import SpeculationGain
 from draftwire._types.step_times import StepCost, StepTimes
 from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import (
@@ -161,6 +162,7 @@ __all__ = [
     "ServedRequest",
     "ShuttingDownError",
     "Speculation",
+    "SpeculationGain",
     "SpeculationStats",
     "SpreadPolicy",
     "StepCost",

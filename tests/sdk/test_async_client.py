@@ -17,6 +17,7 @@ from draftwire import (
     RejectedDraft,
     RequestCancelledError,
     Speculation,
+    SpeculationGain,
     StepCost,
     UnavailableError,
 )
@@ -193,6 +194,8 @@ async def test_model_info(client: AsyncClient) -> None:
     assert planner.step_costs == [StepCost(8, 0.125)]
     assert planner.calibrations == [Calibration("good", [AcceptanceClass(1, 0.3, 0.5, 20.0)], 0.75, 0.25, 0.0)]
     assert (planner.tree_size, planner.gained_tokens, planner.probe_rows) == (2.5, 2.5, 12)
+    assert info.engine.gain == SpeculationGain(30, 12, 2.0, 3.0)
+    assert (info.engine.gain.speed_up, info.engine.gain.tokens_per_sequence) == (1.5, 2.5)
     assert info.engine.acceptance == [AcceptanceCount("typical", 2, 30, 20, 10)]
 
 

@@ -82,7 +82,7 @@ async def test_what_cannot_be_made_is_left_out(verifier: InProcessVerifier, monk
 async def test_what_does_not_pay_is_said_once_and_so_is_the_gain(
     verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drafters, counts = choosing(verifier), verifier.verifier.step_counts
+    drafters, counts = choosing(verifier), verifier.verifier.step_counts.gain
     await drafters._attach(LOOKUP)
     monkeypatch.setattr(verifier.engine, "rests", lambda _: True)
     with capture_logs() as logs:

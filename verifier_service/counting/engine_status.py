@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from draftwire.v1.planner_status_pb2 import PlannerStatus
+from draftwire.v1.speculation_gain_pb2 import SpeculationGain
 from draftwire.v1.step_cost_pb2 import StepCost
 from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
@@ -14,9 +15,10 @@ from draftwire_core.engine.planning.planning_record import PlanningRecord
 from draftwire_core.pool.routing.description import calibrations
 from draftwire_core.runtime.duration import duration, step_times
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
+from verifier_service.counting.gain_counts import GainCounts
 
 
-def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> EngineStatus:
+def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts, gain: GainCounts) -> EngineStatus:
     """Returns what the engine holds, does and decides. Called in the event loop while the engine's thread runs."""
     pool, clock = engine.model.pool, engine.clock
     return EngineStatus(
@@ -30,6 +32,12 @@ def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> E
         planner=_planner_status(engine.planner, engine.record),
         prefix_cache=_prefix_cache_status(engine.prefix_cache),
         acceptance=acceptance.messages(),
+        gain=SpeculationGain(
+            tokens=gain.tokens,
+            sequences=gain.sequences,
+            time=duration(gain.seconds),
+            plain_time=duration(gain.plain_seconds),
+        ),
     )
 
 

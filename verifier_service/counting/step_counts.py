@@ -6,6 +6,7 @@ from draftwire_core.engine.engine.step_result import StepResult
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.runtime.observability.histogram import Histogram
 from draftwire_core.runtime.observability.metric_families import SIZES, STEP_SECONDS
+from verifier_service.counting.gain_counts import GainCounts
 
 
 class StepCounts:
@@ -22,19 +23,14 @@ class StepCounts:
         """Draft tokens verified by each step that committed tokens, all sequences together."""
         self.plain_seconds = 0.0
         """Estimated seconds that the same tokens would have taken without drafts."""
-        self.tokens = 0
-        """Tokens committed by all steps."""
-        self._added_seconds = 0.0
-        """Seconds of drafting in the engine's thread, between the steps."""
+        self.gain = GainCounts()
 
-    @property
-    def gain(self) -> float:
-        """Estimated speed over plain decoding, prompts included; waits for drafts are left out."""
-        spent = self.seconds.sum + self._added_seconds
-        return self.plain_seconds / spent if spent > 0 else 1.0
+    def count(self, result: StepResult, cost: StepCost, *, planned: bool, waited: float) -> None:
+        """Counts a step.
 
-    def count(self, result: StepResult, cost: StepCost) -> None:
-        """Counts a step. cost: the target's c(n)."""
+        cost: the target's c(n). planned: whether the planner decides about the drafting of one of the requests. waited:
+        seconds by which waiting for proposals delayed the step.
+        """
         self.seconds.observe(result.seconds)
         self.rows.observe(result.rows)
         drafted = tokens = sequences = 0
@@ -43,8 +39,6 @@ class StepCounts:
             sequences += bool(outcome.tokens)
             if outcome.drafted:
                 drafted += sum(outcome.drafted.values())
-        self.tokens += tokens
-        self._added_seconds += sum(result.drafting.values())
         # The same step without the nodes, and then one step for every further token per sequence.
         plain = result.seconds - cost.added(result.rows, drafted, max(1, sequences))
         if sequences:
@@ -53,3 +47,8 @@ class StepCounts:
             if tokens > sequences:
                 plain += (tokens / sequences - 1) * cost.seconds(sequences, sequences)
         self.plain_seconds += max(0.0, plain)
+        if planned:
+            self.gain.tokens += tokens
+            self.gain.sequences += sequences
+            self.gain.seconds += result.seconds + sum(result.drafting.values()) + waited
+            self.gain.plain_seconds += max(0.0, plain)

@@ -9,6 +9,7 @@ from draftwire._types.chat_format import ChatFormat
 from draftwire._types.from_message import read
 from draftwire._types.planner_status import PlannerStatus
 from draftwire._types.speculation import AcceptanceCount
+from draftwire._types.speculation_gain import SpeculationGain
 from draftwire._types.step_times import StepTimes
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -114,6 +115,8 @@ class EngineStatus:
     """Status of its prefix cache."""
     acceptance: list[AcceptanceCount]
     """Counts of each acceptance rule that was in effect for a request."""
+    gain: SpeculationGain
+    """Gain of drafting where the planner decides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from draftwire.v1 import planner_status_pb2 as _planner_status_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
 from draftwire.v1 import speculation_pb2 as _speculation_pb2
+from draftwire.v1 import speculation_gain_pb2 as _speculation_gain_pb2
 from draftwire.v1 import step_times_pb2 as _step_times_pb2
 from draftwire.v1 import structured_output_pb2 as _structured_output_pb2
 from draftwire.v1 import token_log_probs_pb2 as _token_log_probs_pb2
@@ -446,7 +447,7 @@ class CallSpelling(_message.Message):
     def __init__(self, style: _Optional[_Union[CallArgumentStyle, str]] = ..., begin: _Optional[str] = ..., call_begin: _Optional[str] = ..., name_end: _Optional[str] = ..., call_end: _Optional[str] = ..., separator: _Optional[str] = ..., end: _Optional[str] = ..., name_key: _Optional[str] = ..., arguments_key: _Optional[str] = ..., id_key: _Optional[str] = ..., key_begin: _Optional[str] = ..., key_end: _Optional[str] = ..., value_end: _Optional[str] = ..., quote: _Optional[str] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
-    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "prefix_cache", "acceptance")
+    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "prefix_cache", "acceptance", "gain")
     RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -457,6 +458,7 @@ class EngineStatus(_message.Message):
     PLANNER_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     waiting_requests: int
     used_slots: int
@@ -467,7 +469,8 @@ class EngineStatus(_message.Message):
     planner: _planner_status_pb2.PlannerStatus
     prefix_cache: PrefixCacheStatus
     acceptance: _containers.RepeatedCompositeFieldContainer[AcceptanceCount]
-    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ..., prefix_cache: _Optional[_Union[PrefixCacheStatus, _Mapping]] = ..., acceptance: _Optional[_Iterable[_Union[AcceptanceCount, _Mapping]]] = ...) -> None: ...
+    gain: _speculation_gain_pb2.SpeculationGain
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ..., prefix_cache: _Optional[_Union[PrefixCacheStatus, _Mapping]] = ..., acceptance: _Optional[_Iterable[_Union[AcceptanceCount, _Mapping]]] = ..., gain: _Optional[_Union[_speculation_gain_pb2.SpeculationGain, _Mapping]] = ...) -> None: ...
 
 class PrefixCacheStatus(_message.Message):
     __slots__ = ("cached_slots", "queried_tokens", "hit_tokens", "evicted_tokens")

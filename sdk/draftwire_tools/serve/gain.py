@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from draftwire._sync.client import Client
+from draftwire._types.speculation_gain import SpeculationGain
 from draftwire_tools.serve.plan import ServePlan
-from draftwire_tools.top.planner_figures import PlannerFigures, planner_figures
-from draftwire_tools.top.sample import Sample
 
 FIRST_TOKENS = 500
 """Generated tokens before the first line. The next line comes after four times as many, and so on."""
@@ -17,7 +14,10 @@ _WORTHWHILE = 1.1
 
 
 class Gain:
-    """The gain of a verifier's drafters. Readings are taken from time to time."""
+    """The gain of a verifier's drafters. Readings are taken from time to time.
+
+    Requests that are decoded plainly, or draft whatever it costs, do not count: a learner sends such ones.
+    """
 
     def __init__(self, client: Client, plan: ServePlan) -> None:
         """client: of the verifier, which must serve. plan: what it serves.
@@ -36,7 +36,7 @@ class Gain:
             DraftwireError: the verifier cannot be asked.
         """
         self._last = self._read()
-        tokens = self._tokens
+        tokens = self._last.tokens - self._begin.tokens
         if tokens < self._due:
             return None
         while self._due <= tokens:
@@ -45,34 +45,27 @@ class Gain:
 
     def line(self) -> str | None:
         """Returns the gain up to the last reading; None if nothing has been generated."""
-        if not self._tokens or not self._last.follows(self._begin):
-            return None
-        return gain_line(planner_figures(self._last, self._begin), self._tokens, self._plan)
+        return gain_line(self._last.since(self._begin), self._plan)
 
-    @property
-    def _tokens(self) -> int:
-        return self._last.tokens - self._begin.tokens
-
-    def _read(self) -> Sample:
-        return Sample(time.monotonic(), self._client.model_info(), [])
+    def _read(self) -> SpeculationGain:
+        return self._client.model_info().engine.gain
 
 
-def gain_line(figures: PlannerFigures, tokens: int, plan: ServePlan) -> str | None:
-    """Returns a line about the gain of drafting, with what to add if it gains about nothing.
+def gain_line(gain: SpeculationGain, plan: ServePlan) -> str | None:
+    """Returns a line about the gain of drafting, with what to add if it gains about nothing; None if nothing has been
+    generated.
 
     Args:
-        figures: of the time in which the tokens were generated.
-        tokens: number of generated tokens.
+        gain: of the time in which the tokens were generated.
         plan: what is served.
     """
-    if figures.tokens_per_sequence is None:
+    if gain.tokens <= 0:
         return None
-    told = f"{figures.tokens_per_sequence:.2f} tokens per pass"
-    if figures.speed_up is not None:
-        told += f", about {figures.speed_up:.2f} times plain decoding"
-    told += f" ({tokens} tokens so far)"
-    little = figures.tokens_per_sequence if figures.speed_up is None else figures.speed_up
-    return f"{told}; {advice(plan)}" if little < _WORTHWHILE else told
+    told = (
+        f"{gain.tokens_per_sequence:.2f} tokens per pass, about {gain.speed_up:.2f} times plain decoding "
+        f"({gain.tokens} tokens so far)"
+    )
+    return f"{told}; {advice(plan)}" if gain.speed_up < _WORTHWHILE else told
 
 
 def advice(plan: ServePlan) -> str:

@@ -393,6 +393,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         planner.sequences, planner.draft_tokens = 4, 10
         planner.expected_tokens, planner.committed_tokens = 6.5, 9
         planner.probe_rows = 12
+        response.engine.gain.tokens, response.engine.gain.sequences = 30, 12
+        response.engine.gain.time.FromSeconds(2)
+        response.engine.gain.plain_time.FromSeconds(3)
         typical = speculation_pb2.ACCEPTANCE_RULE_TYPICAL
         response.engine.acceptance.add(rule=typical, requests=2, tokens=30, draft_tokens=20, accepted_tokens=10)
         return response
