@@ -1,10 +1,13 @@
 #!/bin/sh
-# Makes an authority, certificates and tokens for docker-compose.tls.yml and deploy/kubernetes/tls: make.sh DIRECTORY
+# Makes an authority, certificates and tokens for docker-compose.tls.yml and deploy/helm: make.sh DIRECTORY [NAME [NAMESPACE]]
 #
-# For each component DIRECTORY has a directory NAME-tls with ca.crt, tls.crt and tls.key, and NAME-tokens with the token
+# In Kubernetes NAME is what the release's objects begin with, and NAMESPACE where they are; both are draftwire by default.
+# For each component DIRECTORY has a directory COMPONENT-tls with ca.crt, tls.crt and tls.key, and COMPONENT-tokens with the token
 # that it presents and those that it accepts: mounted by Compose, secrets in Kubernetes. Your own are in `operator`.
 # A second run makes new certificates (90 days) and keeps the authority and the tokens. Needs openssl 3.
 set -eu
+name=${2:-draftwire}
+namespace=${3:-draftwire}
 mkdir -p "$1"
 cd "$1"
 # Closed to other users of this machine. Inside, all may read: programs in containers run as different users.
@@ -35,9 +38,9 @@ certificate() {
   mv "$work/tls.crt" "$work/tls.key" "$1-tls/"
   cp ca.crt "$1-tls/"
 }
-certificate verifier DNS:verifier,DNS:verifier.draftwire.svc,DNS:*.verifier.draftwire.svc
-certificate drafter DNS:drafter-1,DNS:drafter-2,DNS:drafter.draftwire.svc
-certificate gateway DNS:gateway,DNS:gateway.draftwire.svc
+certificate verifier "DNS:verifier,DNS:$name-verifier.$namespace.svc,DNS:*.$name-verifier.$namespace.svc"
+certificate drafter "DNS:drafter-1,DNS:drafter-2,DNS:$name-drafter.$namespace.svc"
+certificate gateway "DNS:gateway,DNS:$name-gateway.$namespace.svc"
 
 mkdir -p verifier-tokens drafter-tokens gateway-tokens operator
 cp ca.crt operator/

@@ -31,8 +31,8 @@ from scripts.release.try_installation import TrialError, try_installation  # noq
 VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
 _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
-_IMAGE = re.compile(r"\{name: ([\w./-]+), newTag: ([\w.+-]+)\}")
-"""An image in the manifests, as `{name: draftwire-verifier, newTag: 0.1.0-cpu}`."""
+_IMAGE = re.compile(r"^ *image: (draftwire-[\w-]+):([\w.+-]+)$", re.MULTILINE)
+"""An image in the rendered manifests, as `image: draftwire-verifier:0.1.0-cpu`."""
 
 
 class ReleaseError(Exception):
@@ -65,7 +65,7 @@ def _of_changelog(version: str, root: Path) -> Iterator[str]:
 
 
 def _of_versions(version: str, root: Path) -> Iterator[str]:
-    """Problems of the places that have a version: the fallback of builds without git, and the tags of the manifests."""
+    """Problems of the places that have a version: the fallback of builds without git, the chart, and its manifests."""
     fallback = re.sub(r"(a|b|rc)\d+$", "", version) + ".dev0"
     places = {
         "pyproject.toml": r'^fallback-version = "(.+)"$',
@@ -76,10 +76,15 @@ def _of_versions(version: str, root: Path) -> Iterator[str]:
         found = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
         if found != [fallback]:
             yield f"{file} has {', '.join(found) or 'no version'}, not {fallback}"
-    for manifest in sorted((root / "deploy/kubernetes").glob("*/kustomization.yaml")):
-        for name, tag in _IMAGE.findall(manifest.read_text(encoding="utf-8")):
-            if tag.removesuffix("-cpu").removesuffix("-cuda") != version:
-                yield f"{manifest.relative_to(root)} names {name}:{tag}, not {version}"
+    chart = (root / "deploy/helm/draftwire/Chart.yaml").read_text(encoding="utf-8")
+    semantic = re.sub(r"(a|b|rc)(\d+)$", r"-\1\2", version)
+    for line in (f"version: {semantic}", f'appVersion: "{version}"'):
+        if line not in chart.splitlines():
+            yield f"deploy/helm/draftwire/Chart.yaml has no line {line}"
+    manifest = root / "deploy/kubernetes/draftwire.yaml"
+    for name, tag in _IMAGE.findall(manifest.read_text(encoding="utf-8")):
+        if tag.removesuffix("-cpu") != version:
+            yield f"{manifest.relative_to(root)} names {name}:{tag}, not {version}"
 
 
 def _of_contract(root: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""TLS and tokens in docker-compose.tls.yml and deploy/kubernetes/tls, with the files from deploy/tls/make.sh."""
+"""TLS and tokens in docker-compose.tls.yml, with the files from deploy/tls/make.sh."""
 
 import json
 import ssl
@@ -21,7 +21,6 @@ from draftwire_core.runtime.security.accepted_tokens import AcceptedTokens
 from gateway_service.settings import GatewaySettings
 from tests.harness.deploy.compose_file import merged, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
-from tests.harness.deploy.kustomization import build
 from tests.harness.deploy.schema import schema_errors
 from tests.harness.waiting import PATIENCE, sometimes
 from verifier_service.settings import VerifierSettings
@@ -53,18 +52,6 @@ def services(profile: str, place: Path = Path("tls")) -> dict[str, Any]:
     environment = {"DRAFTWIRE_TLS_DIRECTORY": str(place)}
     found: dict[str, Any] = read_compose(COMPOSE, environment, profile, overrides=[OVERRIDE])["services"]
     return found
-
-
-def pod(overlay: str, component: str) -> dict[str, Any]:
-    for each in build(ROOT / "deploy/kubernetes" / overlay):
-        if each["kind"] in ("StatefulSet", "Deployment") and each["metadata"]["name"] == component:
-            found: dict[str, Any] = each["spec"]["template"]["spec"]
-            return found
-    raise LookupError(component)
-
-
-def told(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each.get("value", "") for each in container["env"]}
 
 
 def names_of(certificate: Path) -> list[str]:
@@ -232,54 +219,7 @@ def test_strangers_are_turned_away(running: dict[str, Running], made: Path) -> N
 
 def test_the_probe_of_a_pod(running: dict[str, Running]) -> None:
     """The verifier's settings name drafters' certificates; its own health check names the verifier's."""
-    container = pod("cpu-tls", "verifier")["containers"][0]
-    name = "DRAFTWIRE_TLS_SERVER_NAME"
-    environment = {name: told(container)[name]}
-    program, *arguments = container["livenessProbe"]["exec"]["command"]
-    assert (program, arguments[0]) == ("draftwire", "probe")
+    environment = {"DRAFTWIRE_TLS_SERVER_NAME": "draftwire-drafter.draftwire.svc"}
     assert running["verifier"].probe("--timeout", "2", environment=environment).returncode == 1
-    done = running["verifier"].probe(*arguments[1:], environment=environment)
+    done = running["verifier"].probe("--tls-server-name", "draftwire-verifier.draftwire.svc", environment=environment)
     assert done.returncode == 0, done.stderr
-
-
-# ---- deploy/kubernetes/tls
-
-
-@pytest.mark.parametrize("overlay", ["cpu-tls", "gpu-tls"])
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_a_pod_has_the_files_that_it_is_told_of(overlay: str, component: str, made: Path) -> None:
-    spec = pod(overlay, component)
-    container = spec["containers"][0]
-    secrets = {each["name"]: each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each}
-    assert set(secrets.values()) == {f"{component}-tls", f"{component}-tokens"}
-    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-    files = [Path(value) for value in told(container).values() if value.startswith(("/tls/", "/tokens/"))]
-    assert len(files) == {"gateway": 4}.get(component, 5)
-    for file in files:
-        mount = mounts[str(file.parent)]
-        assert mount["readOnly"] is True
-        assert (made / secrets[mount["name"]] / file.name).exists()
-    assert told(container)[f"{PREFIXES[component]}INSECURE"] == "false"
-
-
-@pytest.mark.parametrize("overlay", ["cpu-tls", "gpu-tls"])
-def test_pods_are_probed_and_called_by_tls(overlay: str, made: Path) -> None:
-    for component in ("verifier", "drafter"):
-        container = pod(overlay, component)["containers"][0]
-        certificate = made / f"{component}-tls/tls.crt"
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert "grpc" not in container[probe]
-            assert is_for(certificate, container[probe]["exec"]["command"][-1])
-    drafter, verifier, gateway = (
-        told(pod(overlay, name)["containers"][0]) for name in ("drafter", "verifier", "gateway")
-    )
-    assert is_for(made / "drafter-tls/tls.crt", verifier["DRAFTWIRE_TLS_SERVER_NAME"])
-    for address in (drafter["DRAFTWIRE_ANNOUNCE_TO"], gateway["DRAFTWIRE_GATEWAY_VERIFIER"]):
-        assert is_for(made / "verifier-tls/tls.crt", address.partition(":")[0])
-    assert pod(overlay, "gateway")["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
-    (service,) = [
-        each["spec"]["ports"]
-        for each in build(ROOT / "deploy/kubernetes" / overlay)
-        if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"
-    ]
-    assert [(port["port"], port["appProtocol"]) for port in service] == [(443, "https")]

@@ -1,8 +1,8 @@
 """Every process of a fleet is restarted in turn while requests run: no request fails or changes its output.
 
 Two verifiers, two drafters and two gateways. The drafters announce themselves to both verifiers, as in
-deploy/kubernetes/ha. SDK clients know both verifiers; HTTP clients switch to the other gateway when one does not accept
-their request, as a load balancer does.
+deploy/helm. SDK clients know both verifiers; HTTP clients switch to the other gateway when one does not accept their
+request, as a load balancer does.
 """
 
 import asyncio

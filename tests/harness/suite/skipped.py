@@ -12,7 +12,6 @@ PACKAGES = {
     "chromium": "chromium",
     "gcc": "gcc",
     "git": "git",
-    "kubectl": "kubernetes-client",
     "make": "make",
     "node": "nodejs",
     "npm": "npm",

@@ -14,6 +14,7 @@ from tests.harness.waiting import PATIENCE
 
 pytestmark = [pytest.mark.processes, needs("git")]
 
+CHART = "deploy/helm/draftwire/Chart.yaml"
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
@@ -46,12 +47,14 @@ def ready(tmp_path: Path) -> Path:
         0
     ]
     files = ["pyproject.toml", "sdk/draftwire/version.py", "Dockerfile", "protos/published/draftwire.v1.binpb"]
-    manifests = [str(file.relative_to(ROOT)) for file in (ROOT / "deploy/kubernetes").glob("*/kustomization.yaml")]
+    manifests = [CHART, "deploy/kubernetes/draftwire.yaml"]
     for name in [*files, *manifests]:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         content = (ROOT / name).read_bytes()
         new = "1.2.0" if name in manifests else "1.2.0.dev0"
-        (place / name).write_bytes(content.replace(fallback.encode(), new.encode()))
+        for old in (fallback, fallback.replace(".dev", "-dev")):  # the latter is the chart's own version
+            content = content.replace(old.encode(), new.encode())
+        (place / name).write_bytes(content)
     (place / "CHANGELOG.md").write_text(CHANGELOG)
     (place / "protos/draftwire").mkdir()
     (place / "protos/draftwire/a.proto").touch()
@@ -105,9 +108,11 @@ def no_contract(place: Path) -> None:
         (replace("pyproject.toml", "1.2.0.dev0", "1.1.0.dev0"), "pyproject.toml has 1.1.0.dev0, not 1.2.0.dev0"),
         (replace("Dockerfile", "VERSION=1.2.0.dev0", "VERSION=1"), "Dockerfile has 1, not 1.2.0.dev0"),
         (
-            replace("deploy/kubernetes/cpu/kustomization.yaml", "1.2.0-cpu", "1.2-cpu"),
-            "cpu/kustomization.yaml names draft",
+            replace("deploy/kubernetes/draftwire.yaml", "1.2.0-cpu", "1.2-cpu"),
+            "kubernetes/draftwire.yaml names draft",
         ),
+        (replace(CHART, "version: 1.2.0", "version: 1.1.0"), "Chart.yaml has no line version"),
+        (replace(CHART, '"1.2.0"', '"1.1.0"'), "Chart.yaml has no line appVersion"),
         (later_contract, "the contract has changed since it was published"),
         (no_contract, "there is no protos/published"),
     ],
