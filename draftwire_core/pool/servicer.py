@@ -113,7 +113,7 @@ def _lease(request: pb.AttachDrafterRequest) -> float | None:
 
 def _learning(learning: LearningStatus) -> LearningStatus:
     """Bounds a learner's report, which all who list the drafters get. Raises ServiceError."""
-    learning.DiscardUnknownFields()
+    learning.DiscardUnknownFields()  # type: ignore[attr-defined] # a method of every message, which stubs lack
     if learning.HasField("last_round"):
         last = learning.last_round
         last.reason = printable(last.reason[:_MOST_REASON])

@@ -51,7 +51,7 @@ class CoupledRows:
         return self._draw(logits, rows).clamp_(min=0)
 
 
-class CoupledTokens(torch.nn.Module):
+class CoupledTokens(torch.nn.Module):  # type: ignore[misc] # mypy does not see torch
     """Draws the last token of each request of a step, in the place of `topk_topp_sampler` of vLLM's sampler."""
 
     def __init__(self, original: Any, rows: CoupledRows):

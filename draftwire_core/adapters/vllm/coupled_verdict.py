@@ -14,7 +14,7 @@ from draftwire_core.adapters.vllm.settings import check_coupling
 from draftwire_core.engine.device.device_copy import to_device
 
 NO_TOKEN = -1
-"""What vLLM writes behind the tokens of a request."""
+"""The number that vLLM writes behind the tokens of a request."""
 
 
 def couple(runner: Any, engine_seed: int) -> None:

@@ -81,7 +81,7 @@ class RemoteSpeculator(PoolFront):
             return
         check_coupling(
             rejection_sample_method=self._config.speculative_config.rejection_sample_method,
-            # Of one token that is left, these would tell nothing.
+            # Where one token is left, these would say nothing.
             logprobs_mode=sampler.logprobs_mode,
             return_sampling_mask=getattr(sampler, "return_sampling_mask", False),
         )
