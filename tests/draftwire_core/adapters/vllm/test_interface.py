@@ -198,13 +198,13 @@ def test_what_coupled_sampling_uses_of_the_rejection_sampler(vllm: Path) -> None
     assert drafts <= fields(vllm / "v1/spec_decode/metadata.py", "SpecDecodeMetadata")
     assert {"all_greedy", "max_num_logprobs"} <= fields(vllm / "v1/sample/metadata.py", "SamplingMetadata")
     assert fields(vllm / "v1/outputs.py", "SamplerOutput") == {"sampled_token_ids", "logprobs_tensors"}
-    method = next(
+    default = next(
         node.value
         for node in named(vllm / "config/speculative.py", "SpeculativeConfig").body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "rejection_sample_method"
     )
-    assert method is not None
-    assert ast.literal_eval(method) == "standard"
+    assert default is not None
+    assert ast.literal_eval(default) == "standard"
 
 
 def test_what_coupled_sampling_uses_of_runner_v2(vllm: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import torch
 
 from draftwire import Client
 from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
+from draftwire_core.adapters.vllm.request_sampling import request_sampling
 from tests.draftwire_core.adapters.vllm.conftest import MakeRunner, following_logits
 from tests.harness.services.in_process_verifier import Network
-from tests.harness.stand_ins.fake_vllm import text_after, vllm_config
+from tests.harness.stand_ins.fake_vllm import GREEDY, text_after, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, wrong
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RunnerV2
 from tests.harness.stand_ins.scripted_drafter import Opening, batch
@@ -45,6 +47,18 @@ def test_what_drafters_know_is_accepted(runner: MakeRunner, listen: Listen, clie
     assert shown.name == "a:1"
     assert shown.accepted_tokens > 0
     assert shown.acceptance_rate > 0.5
+
+
+def test_drafters_are_told_how_a_request_is_sampled(runner: MakeRunner, listen: Listen) -> None:
+    drafter = listen("a:1")
+    running = runner("a:1")
+    sampler = SimpleNamespace(logprobs_mode="raw_logprobs", logits_processors=[])
+    running.speculator.couple(SimpleNamespace(sampler=sampler))
+    running.add("r", [1, 2, 3])
+    running.run(lambda: bool(drafter.opened))
+    told = drafter.opened[0].sampling
+    assert told.temperature == 0
+    assert told.seed == request_sampling("r", SimpleNamespace(**GREEDY), 0).seed != 0
 
 
 @WORKERS

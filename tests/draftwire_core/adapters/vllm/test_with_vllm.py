@@ -106,8 +106,9 @@ class Run(NamedTuple):
     """What vLLM generated with draftwire's worker."""
 
     texts: list[list[int]]
-    acceptance: float
-    """Share of the verified draft tokens that were accepted; 0 without drafters."""
+    drafted: int
+    """Number of draft tokens that were verified."""
+    accepted: int
 
 
 def run(
@@ -122,11 +123,12 @@ def run(
             vllm.go_on()
             vllm.wait_for("running")
             answer = vllm.wait_for("texts")
-            rates = [each.acceptance_rate for each in client.drafters.list()]
+            pool = client.drafters.list()
     finally:
         vllm.end()
     assert answer["faults"] == {}
-    return Run(answer["texts"], sum(rates) / max(1, len(rates)))
+    drafted, accepted = sum(each.draft_tokens for each in pool), sum(each.accepted_tokens for each in pool)
+    return Run(answer["texts"], drafted, accepted)
 
 
 def test_sampled_tokens_are_the_same_with_drafters_and_without(
@@ -137,7 +139,7 @@ def test_sampled_tokens_are_the_same_with_drafters_and_without(
     without = run(tmp_path / "without.log", prompts, sampling)
     drafted = run(tmp_path / "with.log", prompts, sampling, drafter.address)
     assert drafted.texts == without.texts
-    assert drafted.acceptance > 0
+    assert drafted.accepted > 0
     assert [text for text, each in zip(without.texts, sampling, strict=True) if not each["temperature"]] == plain[
         :: len(SAMPLED)
     ]
@@ -146,11 +148,13 @@ def test_sampled_tokens_are_the_same_with_drafters_and_without(
 def test_drafters_that_know_the_noise_guess_better(
     prompts: Sequence[list[int]], services: Services, tmp_path: Path
 ) -> None:
-    """The rates are printed: they are the ones before coupled sampling, and with it."""
+    """More of the output was drafted than under vLLM's own sampling. Rates would say little of this: what is unlikely
+    to be accepted is not verified."""
     drafter = services.drafter(MODELS / "draft", "--dtype", "float32")
-    rates = []
-    for coupled in (False, True):
-        hot = [{"temperature": 1.0, "seed": number} for number in range(PROMPTS)]
-        rates.append(run(tmp_path / f"{coupled}.log", prompts, hot, drafter.address, coupled=coupled).acceptance)
-    print("acceptance rates at temperature 1, vLLM's sampling and coupled:", rates)
-    assert rates[0] < rates[1]
+    hot = [{"temperature": 1.0, "seed": number} for number in range(PROMPTS)]
+    before, coupled = (
+        run(tmp_path / f"{each}.log", prompts, hot, drafter.address, coupled=each) for each in (False, True)
+    )
+    for name, each in (("vLLM's sampling", before), ("coupled", coupled)):
+        print(f"{name}: {each.accepted} of {each.drafted} draft tokens, {PROMPTS * TOKENS} tokens in all")
+    assert before.accepted < coupled.accepted
