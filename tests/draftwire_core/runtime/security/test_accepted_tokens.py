@@ -195,7 +195,7 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
         ('[a]\nroles = ["admin"]', "a: needs either token or sha256"),
         ('[a]\ntoken = "secret-secret-secret"', "a.roles: field required"),
         ('[a]\ntoken = "secret-secret-secret"\nroles = []', "a.roles: "),
-        ('[a]\ntoken = "secret-secret-secret"\nroles = ["boss"]', "a.roles.*'generate', 'draft' or 'admin'"),
+        ('[a]\ntoken = "secret-secret-secret"\nroles = ["boss"]', "a.roles.*'generate', 'gateway', 'draft' or 'admin'"),
         ('[a]\ntoken = "secret"\nroles = ["draft"]', "a: token: needs at least 16 characters"),
         ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token must be one word"),
         ('[a]\nsha256 = "secret"\nroles = ["draft"]', "a.sha256: "),
@@ -263,7 +263,7 @@ async def test_the_log_names_the_caller_and_never_the_token(tokens: Path, log: i
     await server.stop(0)
     await asyncio.sleep(0)
     text = log.getvalue()
-    assert {caller and caller.name for caller in seen} == {"generate", "admin"}
+    assert {caller and caller.name for caller in seen} == {"generate", "gateway", "admin"}
     assert '"caller": "generate"' in text and '"code": "UNAUTHENTICATED"' in text
     assert not re.search("0123456789abcdef", text + repr(seen))
 
@@ -392,7 +392,7 @@ class Seen(VerifierServiceServicer):
 async def test_calls_count_under_the_clients_that_a_gateway_names(tokens: Path, known: bool) -> None:
     clients = ["alice", None, "bob"]
     servicer = Seen()
-    server = ServiceServer(ServiceSettings(accepted_tokens=str(tokens) if known else ""))
+    server = ServiceServer(ServiceSettings(accepted_tokens=str(tokens) if known else None))
     server.add(add_VerifierServiceServicer_to_server, servicer)
     await server.start()
     name: str | None = None
