@@ -169,6 +169,7 @@ class DrafterPool(DrafterEvents):
             local = self.roster.find(source)
             if local is not None:
                 local.count_step(seconds, result.seconds)
+                self.rollouts.count_drafting(local.name, seconds)
 
     def count_stale(self, source: str, nodes: int) -> None:
         """Counts nodes that arrived too late."""

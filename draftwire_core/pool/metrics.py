@@ -182,6 +182,12 @@ def _learning_families(learners: Mapping[str, LearningStatus]) -> Iterator[Metri
         ["drafter", "version"],
     )
     yield gauge(
+        "learner_trial_speed_ratio",
+        "Estimated speed in the last round's trial: with the new version over that with the version that drafted.",
+        {name: each.speed_ratio for name, each in rounds.items() if each.HasField("speed_ratio")},
+        ["drafter"],
+    )
+    yield gauge(
         "learner_promoted",
         "Whether the version of the last round took over.",
         {name: each.promoted for name, each in rounds.items()},

@@ -64,6 +64,7 @@ def check_running(rollout: Rollout) -> None:
     assert (rollout.old.name, rollout.new.name, rollout.share, rollout.state) == ("good", "bad", 0.25, "running")
     assert (rollout.new.acceptance_rate, rollout.new.accepted_per_step) == (0.6, 1.5)
     assert (rollout.old.acceptance_rate, rollout.old.accepted_per_step) == (0.0, 0.0)
+    assert (rollout.new.drafting_per_step, rollout.old.drafting_per_step) == (0.25, 0.0)
     assert rollout.started_at is not None
     assert rollout.ended_at is None
 
@@ -116,7 +117,7 @@ def test_trust(client: Client) -> None:
 
 
 def learning() -> Learning:
-    last = LearningRound(4, False, "slower", 0.5, 0.75, 900, 1.5, 1.25, datetime(2026, 1, 2, tzinfo=UTC))
+    last = LearningRound(4, False, "slower", 0.5, 0.75, 900, 1.5, 1.25, datetime(2026, 1, 2, tzinfo=UTC), 0.75)
     return Learning("trying", 3, 12_000, 4, 0.25, 0.5, last)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutSide, RolloutState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.planning.running_mean import RunningMean
 from draftwire_core.pool.changes.acceptance_comparison import (
     SAMPLE_STEPS,
     AcceptanceSample,
@@ -23,10 +24,14 @@ from draftwire_core.pool.drafter.source import drafter_of
 from draftwire_core.pool.routing.drafted_request import DraftedRequest
 from draftwire_core.pool.routing.drafting import Drafting
 from draftwire_core.pool.routing.roster import Roster
+from draftwire_core.runtime.duration import duration
 from draftwire_core.runtime.errors import invalid_field, not_found
 from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
+
+_DRAFTING_WEIGHT = 0.1
+"""Weight of a step in the mean of a drafter's time, by which times are bounded that the machine held up."""
 
 
 class Side:
@@ -39,6 +44,9 @@ class Side:
         self.steps = 0
         self.draft_tokens = 0
         self.accepted_tokens = 0
+        self.sequence_steps = 0
+        self.drafting_seconds = 0.0
+        self._drafting = RunningMean(weight=_DRAFTING_WEIGHT)
         self.sample = AcceptanceSample()
         """Accepted tokens per step; each number is a mean over SAMPLE_STEPS steps of one sequence."""
         self._unfinished: dict[int, tuple[int, int]] = {}
@@ -50,6 +58,7 @@ class Side:
         """
         drafted = sum(nodes for source, nodes in outcome.drafted.items() if drafter_of(source) == self.name)
         accepted = sum(source is not None and drafter_of(source) == self.name for source in outcome.sources)
+        self.sequence_steps += 1
         self.steps += drafted > 0
         self.draft_tokens += drafted
         self.accepted_tokens += accepted
@@ -63,6 +72,10 @@ class Side:
             return False
         self.sample.add(total / steps)
         return True
+
+    def count_drafting(self, seconds: float) -> None:
+        """Counts the time that a drafter in the engine's thread took for a step."""
+        self.drafting_seconds += self._drafting.add(seconds)
 
     def forget(self, sequence_id: int) -> None:
         """Drops the incomplete sample of a sequence that has ended or moved."""
@@ -152,6 +165,8 @@ def _describe(side: Side, sequences: dict[str, int]) -> RolloutSide:
         steps=side.steps,
         draft_tokens=side.draft_tokens,
         accepted_tokens=side.accepted_tokens,
+        sequence_steps=side.sequence_steps,
+        drafting_time=duration(side.drafting_seconds),
     )
 
 
@@ -244,6 +259,13 @@ class Rollouts:
             return ()
         drafters = {drafter.name for drafter in self._roster if drafter.has(outcome.sequence_id)}
         return [rollout for rollout in self._running if rollout.count(outcome, drafters)]
+
+    def count_drafting(self, name: str, seconds: float) -> None:
+        """Counts the time that a drafter in the engine's thread took for a step."""
+        rollout = self.involving(name)
+        for side in rollout.sides if rollout is not None else ():
+            if side.name == name:
+                side.count_drafting(seconds)
 
     def forget(self, sequence_id: int) -> None:
         """Drops a sequence that has ended."""

@@ -347,6 +347,7 @@ class LearningLoop:
             before,
             after,
             datetime.now(UTC),
+            verdict.speed_ratio,
         )
         self._save()
 

@@ -1,15 +1,19 @@
-"""Trial of a new checkpoint: a rollout gives it a share of the traffic, and all of it if its acceptance is better."""
+"""Trial of a new checkpoint: a rollout gives it a share of the traffic, and all of it if it is faster.
+
+The speeds are estimated by the verifier's costs: accepted and verified draft tokens of each request, c(n), and the time
+that each of the two drafters takes in the engine's thread. Requests that run at the same time share their steps, so
+that their own times do not compare two drafters, and times of requests change with all that the machine does.
+"""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from draftwire import Client, ServedRequest
+from draftwire import Client, PlannerStatus, Rollout, ServedRequest
 from draftwire.errors import (
     DeadlineExceededError,
     DrafterUnreachableError,
@@ -17,10 +21,15 @@ from draftwire.errors import (
     RolloutNotFoundError,
     UnsupportedDrafterError,
 )
+from draftwire_core.training.refresh.speed_comparison import SideRequests, SpeedComparison, StepPrices
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 
 _POLL_SECONDS = 0.5
 _LOAD_SECONDS = 300.0
+_MOST = 4
+"""Times as many requests as are needed, after which a trial is decided."""
+_CLEAR, _LIKELY = 2.0, 1.0
+"""Standard errors by which the speeds must differ to decide early, and in the end."""
 _CANNOT_DRAFT = (DrafterUnreachableError, FailedPreconditionError, UnsupportedDrafterError)
 """Errors of a drafter that cannot be attached."""
 
@@ -35,7 +44,8 @@ class TrialOptions:
     share: float = 0.5
     """Share of the requests that the new checkpoint drafts for."""
     requests: int = 16
-    """Finished requests of each of the two drafters needed for a decision."""
+    """Finished requests of each of the two drafters needed for a decision; it gets up to four times as many if the
+    difference is not clear."""
     seconds: float = 600.0
     """Time limit, after which an undecided trial is withdrawn."""
 
@@ -50,24 +60,8 @@ class Verdict:
     reason: str
     accepted_per_step: tuple[float, float] | None = None
     """Accepted draft tokens per step of the old drafter and of the new one; None if the trial was not decided."""
-
-
-@dataclass
-class Tally:
-    """Accepted draft tokens per step of one of the two drafters, by request."""
-
-    name: str
-    accepted_per_step: list[float] = field(default_factory=list)
-
-    def take(self, request: ServedRequest, other: str) -> None:
-        """Counts a request, if this one of the two drafted for it; drafters of other kinds draft with both alike."""
-        if self.name in request.drafters and other not in request.drafters and request.speculation.steps:
-            self.accepted_per_step.append(request.speculation.accepted_tokens / request.speculation.steps)
-
-    @property
-    def mean(self) -> float:
-        """Returns the mean over the requests so far."""
-        return statistics.fmean(self.accepted_per_step)
+    speed_ratio: float | None = None
+    """Estimated speed with the new drafter over that with the old one; None if the trial was not decided."""
 
 
 def try_out(
@@ -102,7 +96,7 @@ def try_out(
         if verdict.promoted:
             client.drafters.promote(new)
     except RolloutNotFoundError:  # withdrawn between our looking and our deciding
-        return Verdict(False, old, _ending(client, new) or "the rollout ended")
+        return Verdict(False, old, _ending(_rollout(client, new)) or "the rollout ended")
     except BaseException:
         _withdraw(client, new)
         raise
@@ -129,15 +123,24 @@ def _watch(
     seen: Callable[[list[ServedRequest]], None],
     ask: Ask | None,
 ) -> Verdict:
-    sides = Tally(old), Tally(new)
+    sides = SideRequests(old), SideRequests(new)
     deadline = time.monotonic() + options.seconds
-    while min(len(side.accepted_per_step) for side in sides) < options.requests:
-        if time.monotonic() > deadline:
-            counts = " and ".join(str(len(side.accepted_per_step)) for side in sides)
-            return Verdict(False, old, f"undecided after {options.seconds:g} s: {counts} requests of old and new")
-        ended = _ending(client, new)
+    begun = client.model_info().engine.planner
+    while True:
+        late = time.monotonic() > deadline
+        rollout = _rollout(client, new)
+        ended = _ending(rollout)
         if ended is not None:
             return Verdict(False, old, ended)
+        assert rollout is not None
+        fewest = min(len(side) for side in sides)
+        if fewest >= options.requests:
+            verdict = _compared(client, rollout, sides, begun, late=late or fewest >= _MOST * options.requests)
+            if verdict is not None:
+                return verdict
+        if late:
+            counts = " and ".join(str(len(side)) for side in sides)
+            return Verdict(False, old, f"undecided after {options.seconds:g} s: {counts} requests of old and new")
         requests = follower.take(_POLL_SECONDS)
         seen(requests)
         for request in requests:
@@ -145,22 +148,44 @@ def _watch(
                 side.take(request, other)
         if not requests and ask is not None:
             ask(old, new)
-    before, after = (side.mean for side in sides)
-    reason = (
-        f"{after:.3f} accepted tokens per step against {before:.3f} "
-        f"({len(sides[1].accepted_per_step)} and {len(sides[0].accepted_per_step)} requests)"
-    )
-    return Verdict(after > before, new if after > before else old, reason, (before, after))
 
 
-def _ending(client: Client, new: str) -> str | None:
-    """Returns the reason why the latest rollout of a drafter ended; None while it runs."""
-    latest = next((each for each in client.drafters.rollouts() if each.new.name == new), None)
-    if latest is None:
-        return "the verifier has restarted"
-    if latest.state == "running":
+def _compared(
+    client: Client, rollout: Rollout, sides: tuple[SideRequests, SideRequests], begun: PlannerStatus, *, late: bool
+) -> Verdict | None:
+    """Compares the speeds by the verifier's costs; returns None if the difference is not clear, unless it is late."""
+    planner = client.model_info().engine.planner
+    steps = planner.steps - begun.steps
+    prices = StepPrices(planner.step_costs, max(1.0, (planner.sequences - begun.sequences) / steps) if steps else 1.0)
+    old, new = sides
+    drafting = rollout.old.drafting_per_step, rollout.new.drafting_per_step
+    compared = SpeedComparison.of(*(side.speeds(prices, each) for side, each in zip(sides, drafting, strict=True)))
+    errors = _LIKELY if late else _CLEAR
+    if not late and not compared.faster(errors) and not compared.slower(errors):
         return None
-    return f"{latest.state} by the verifier: {latest.reason}"
+    promoted = compared.faster(errors)
+    reason = (
+        f"{compared.ratio:.3f} times as fast by cost (standard error {compared.error:.3f}), "
+        f"{new.accepted:.3f} accepted tokens per step against {old.accepted:.3f}, "
+        f"{1000 * drafting[1]:.2f} ms of drafting against {1000 * drafting[0]:.2f} "
+        f"({len(new)} and {len(old)} requests)"
+    )
+    taken = new.name if promoted else old.name
+    return Verdict(promoted, taken, reason, (old.accepted, new.accepted), compared.ratio)
+
+
+def _rollout(client: Client, new: str) -> Rollout | None:
+    """Returns the latest rollout of a drafter; None if the verifier knows none."""
+    return next((each for each in client.drafters.rollouts() if each.new.name == new), None)
+
+
+def _ending(rollout: Rollout | None) -> str | None:
+    """Returns the reason why a rollout ended; None while it runs."""
+    if rollout is None:
+        return "the verifier has restarted"
+    if rollout.state == "running":
+        return None
+    return f"{rollout.state} by the verifier: {rollout.reason}"
 
 
 def _withdraw(client: Client, new: str) -> None:

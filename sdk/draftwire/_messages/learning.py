@@ -31,6 +31,7 @@ def _round_message(last: LearningRound) -> pb.LearningRound:
         held_out_tokens=last.held_out_tokens,
         accepted_per_step_before=last.accepted_per_step_before,
         accepted_per_step_after=last.accepted_per_step_after,
+        speed_ratio=last.speed_ratio,
     )
     if last.ended_at is not None:
         message.ended_at.FromDatetime(last.ended_at)

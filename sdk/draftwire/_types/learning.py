@@ -32,6 +32,9 @@ class LearningRound:
     """Accepted draft tokens per step of the version, in the same trial."""
     ended_at: datetime | None = None
     """Time at which it was decided (UTC)."""
+    speed_ratio: float | None = None
+    """Estimated speed with the version over that with the version before, in the same trial: tokens for the time of
+    drafting and verifying. None if no trial was decided."""
 
 
 @dataclass(frozen=True, slots=True)

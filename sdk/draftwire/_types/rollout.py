@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from draftwire._types.from_message import From
 
 RolloutState = Literal["running", "promoted", "withdrawn", "unknown"]
 """State of a rollout: the new drafter has its share, has taken over, or has returned its sequences."""
@@ -24,6 +26,17 @@ class RolloutSide:
     """Draft tokens verified."""
     accepted_tokens: int
     """Draft tokens accepted."""
+    sequence_steps: int = 0
+    """Steps of the sequences that it drafts for, summed over sequences, whether or not its draft tokens were
+    verified."""
+    drafting_seconds: Annotated[float, From("drafting_time")] = 0.0
+    """Time that it took in the verifier's engine; 0.0 for a drafter service. A single step counts as at most four
+    average ones."""
+
+    @property
+    def drafting_per_step(self) -> float:
+        """Seconds of ``drafting_seconds`` per sequence and step; 0.0 before the first step."""
+        return self.drafting_seconds / self.sequence_steps if self.sequence_steps else 0.0
 
     @property
     def acceptance_rate(self) -> float:

@@ -153,18 +153,22 @@ class SwapDrafterResponse(_message.Message):
     def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ..., moved_sequences: _Optional[int] = ...) -> None: ...
 
 class RolloutSide(_message.Message):
-    __slots__ = ("name", "sequences", "steps", "draft_tokens", "accepted_tokens")
+    __slots__ = ("name", "sequences", "steps", "draft_tokens", "accepted_tokens", "sequence_steps", "drafting_time")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTING_TIME_FIELD_NUMBER: _ClassVar[int]
     name: str
     sequences: int
     steps: int
     draft_tokens: int
     accepted_tokens: int
-    def __init__(self, name: _Optional[str] = ..., sequences: _Optional[int] = ..., steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
+    sequence_steps: int
+    drafting_time: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., sequences: _Optional[int] = ..., steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., sequence_steps: _Optional[int] = ..., drafting_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Rollout(_message.Message):
     __slots__ = ("old", "new", "share", "state", "reason", "started_at", "ended_at")

@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/learning.proto\x12\x0c\x64raftwire.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x02\n\x0eLearningStatus\x12/\n\x08\x61\x63tivity\x18\x01 \x01(\x0e\x32\x1d.draftwire.v1.LearnerActivity\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x18\n\x10\x63ollected_tokens\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\x1c\n\x0f\x66irst_agreement\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tagreement\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12/\n\nlast_round\x18\x07 \x01(\x0b\x32\x1b.draftwire.v1.LearningRound\x12/\n\x0breported_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x12\n\x10_first_agreementB\x0c\n\n_agreement\"\xc2\x02\n\rLearningRound\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08promoted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x18\n\x10\x61greement_before\x18\x04 \x01(\x01\x12\x17\n\x0f\x61greement_after\x18\x05 \x01(\x01\x12\x17\n\x0fheld_out_tokens\x18\x06 \x01(\r\x12%\n\x18\x61\x63\x63\x65pted_per_step_before\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12$\n\x17\x61\x63\x63\x65pted_per_step_after\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12,\n\x08\x65nded_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x1b\n\x19_accepted_per_step_beforeB\x1a\n\x18_accepted_per_step_after*\x90\x01\n\x0fLearnerActivity\x12 \n\x1cLEARNER_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLEARNER_ACTIVITY_COLLECTING\x10\x01\x12\x1d\n\x19LEARNER_ACTIVITY_TRAINING\x10\x02\x12\x1b\n\x17LEARNER_ACTIVITY_TRYING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/learning.proto\x12\x0c\x64raftwire.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x02\n\x0eLearningStatus\x12/\n\x08\x61\x63tivity\x18\x01 \x01(\x0e\x32\x1d.draftwire.v1.LearnerActivity\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x18\n\x10\x63ollected_tokens\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\x1c\n\x0f\x66irst_agreement\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tagreement\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12/\n\nlast_round\x18\x07 \x01(\x0b\x32\x1b.draftwire.v1.LearningRound\x12/\n\x0breported_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x12\n\x10_first_agreementB\x0c\n\n_agreement\"\xec\x02\n\rLearningRound\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08promoted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x18\n\x10\x61greement_before\x18\x04 \x01(\x01\x12\x17\n\x0f\x61greement_after\x18\x05 \x01(\x01\x12\x17\n\x0fheld_out_tokens\x18\x06 \x01(\r\x12%\n\x18\x61\x63\x63\x65pted_per_step_before\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12$\n\x17\x61\x63\x63\x65pted_per_step_after\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12,\n\x08\x65nded_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x0bspeed_ratio\x18\n \x01(\x01H\x02\x88\x01\x01\x42\x1b\n\x19_accepted_per_step_beforeB\x1a\n\x18_accepted_per_step_afterB\x0e\n\x0c_speed_ratio*\x90\x01\n\x0fLearnerActivity\x12 \n\x1cLEARNER_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLEARNER_ACTIVITY_COLLECTING\x10\x01\x12\x1d\n\x19LEARNER_ACTIVITY_TRAINING\x10\x02\x12\x1b\n\x17LEARNER_ACTIVITY_TRYING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.learning_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEARNERACTIVITY']._serialized_start=717
-  _globals['_LEARNERACTIVITY']._serialized_end=861
+  _globals['_LEARNERACTIVITY']._serialized_start=759
+  _globals['_LEARNERACTIVITY']._serialized_end=903
   _globals['_LEARNINGSTATUS']._serialized_start=79
   _globals['_LEARNINGSTATUS']._serialized_end=389
   _globals['_LEARNINGROUND']._serialized_start=392
-  _globals['_LEARNINGROUND']._serialized_end=714
+  _globals['_LEARNINGROUND']._serialized_end=756
 # @@protoc_insertion_point(module_scope)

@@ -41,7 +41,7 @@ class LearningStatus(_message.Message):
     def __init__(self, activity: _Optional[_Union[LearnerActivity, str]] = ..., version: _Optional[int] = ..., collected_tokens: _Optional[int] = ..., rounds: _Optional[int] = ..., first_agreement: _Optional[float] = ..., agreement: _Optional[float] = ..., last_round: _Optional[_Union[LearningRound, _Mapping]] = ..., reported_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class LearningRound(_message.Message):
-    __slots__ = ("version", "promoted", "reason", "agreement_before", "agreement_after", "held_out_tokens", "accepted_per_step_before", "accepted_per_step_after", "ended_at")
+    __slots__ = ("version", "promoted", "reason", "agreement_before", "agreement_after", "held_out_tokens", "accepted_per_step_before", "accepted_per_step_after", "ended_at", "speed_ratio")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROMOTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class LearningRound(_message.Message):
     ACCEPTED_PER_STEP_BEFORE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PER_STEP_AFTER_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    SPEED_RATIO_FIELD_NUMBER: _ClassVar[int]
     version: int
     promoted: bool
     reason: str
@@ -60,4 +61,5 @@ class LearningRound(_message.Message):
     accepted_per_step_before: float
     accepted_per_step_after: float
     ended_at: _timestamp_pb2.Timestamp
-    def __init__(self, version: _Optional[int] = ..., promoted: bool = ..., reason: _Optional[str] = ..., agreement_before: _Optional[float] = ..., agreement_after: _Optional[float] = ..., held_out_tokens: _Optional[int] = ..., accepted_per_step_before: _Optional[float] = ..., accepted_per_step_after: _Optional[float] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    speed_ratio: float
+    def __init__(self, version: _Optional[int] = ..., promoted: bool = ..., reason: _Optional[str] = ..., agreement_before: _Optional[float] = ..., agreement_after: _Optional[float] = ..., held_out_tokens: _Optional[int] = ..., accepted_per_step_before: _Optional[float] = ..., accepted_per_step_after: _Optional[float] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., speed_ratio: _Optional[float] = ...) -> None: ...

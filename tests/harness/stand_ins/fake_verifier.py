@@ -436,6 +436,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         rollout = pool.Rollout(share=request.share, state=pool.ROLLOUT_STATE_RUNNING)
         rollout.old.name, rollout.new.name = request.old_name, request.new_name
         rollout.new.steps, rollout.new.draft_tokens, rollout.new.accepted_tokens = 4, 10, 6
+        rollout.new.sequence_steps = 8
+        rollout.new.drafting_time.FromSeconds(2)
         rollout.started_at.FromSeconds(1_700_000_000)
         self.rollouts.append(rollout)
         return pool.StartRolloutResponse(rollout=rollout)

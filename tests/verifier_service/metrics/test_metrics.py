@@ -28,7 +28,7 @@ REASONS = {
 
 
 def learned() -> LearningStatus:
-    last = LearningRound(version=2, accepted_per_step_before=1.0, accepted_per_step_after=1.5)
+    last = LearningRound(version=2, accepted_per_step_before=1.0, accepted_per_step_after=1.5, speed_ratio=1.2)
     return LearningStatus(version=1, rounds=2, first_agreement=0.5, agreement=0.75, last_round=last)
 
 

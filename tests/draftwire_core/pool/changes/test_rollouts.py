@@ -9,7 +9,7 @@ from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire_core.pool.changes import rollouts as drafter_rollouts
-from draftwire_core.pool.changes.rollouts import DrafterRollout
+from draftwire_core.pool.changes.rollouts import DrafterRollout, Side
 from draftwire_core.pool.servicer import DrafterPoolServicer
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
@@ -34,6 +34,27 @@ class TestShare:
     @pytest.mark.parametrize(("old", "new", "share", "moving"), [(8, 0, 0.25, 2), (6, 2, 0.5, 2), (2, 6, 0.25, -4)])
     def test_running_sequences_that_have_to_move(self, old: int, new: int, share: float, moving: int) -> None:
         assert DrafterRollout("old", "new", 0.9).set_share(share, old, new) == moving
+
+
+class TestDraftingTime:
+    def test_it_is_summed_without_what_the_machine_held_up(self) -> None:
+        side = Side("new")
+        for seconds in (0.002, 0.002, 30.0, 0.002):
+            side.count_drafting(seconds)
+        assert 0.006 < side.drafting_seconds < 0.02
+
+    async def test_drafters_in_the_engine_have_some(self, verifier: InProcessVerifier, listening: Any) -> None:
+        await verifier.pool.membership.attach("local:ngram", "local")
+        listening("b:1")
+        await verifier.pool.changes.start_rollout("local", "b:1", 0.5)
+        for _ in range(2):
+            await verifier.generate(order(max_tokens=20))
+        (rollout,) = verifier.pool.rollouts.describe()
+        for side in (rollout.old, rollout.new):
+            assert side.sequence_steps >= side.steps
+            assert side.sequence_steps > 0
+        assert rollout.old.drafting_time.ToNanoseconds() > 0
+        assert rollout.new.drafting_time.ToNanoseconds() == 0
 
 
 async def many(verifier: InProcessVerifier, count: int, **fields: Any) -> list[asyncio.Task[Any]]:

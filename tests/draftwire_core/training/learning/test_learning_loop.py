@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from draftwire import Learning as Report
-from draftwire import ServedRequest, SpeculationStats, Traffic
+from draftwire import ServedRequest, SpeculationStats, StepCost, Traffic
 from draftwire.errors import (
     DraftwireError,
     NotEnabledError,
@@ -59,9 +59,10 @@ class Verifier:
         self._count = self._answers = 0
         self._waiting: list[ServedRequest] = []
 
-    def model_info(self, *, timeout: float) -> Any:
+    def model_info(self, *, timeout: float = 0.0) -> Any:
         self._call("model_info")
-        engine = SimpleNamespace(running_sequences=0, waiting_requests=0)
+        planner = SimpleNamespace(step_costs=[StepCost(1, 0.01)], steps=0, sequences=0)
+        engine = SimpleNamespace(running_sequences=0, waiting_requests=0, planner=planner)
         return SimpleNamespace(fingerprint=self.fingerprint, tokenizer_sha256=self.tokenizer, engine=engine)
 
     def follow_traffic(self) -> Any:
@@ -82,7 +83,8 @@ class Verifier:
         return [SimpleNamespace(name=each, address=each, state="ready") for each in ("local:ngram", *found)]
 
     def rollouts(self) -> list[Any]:
-        return [SimpleNamespace(new=SimpleNamespace(name=self.new), state="running")] if self.new else []
+        old, new = (SimpleNamespace(name=each, drafting_per_step=0.001) for each in (self.drafting, self.new))
+        return [SimpleNamespace(old=old, new=new, state="running")] if self.new else []
 
     def rollout(self, old: str, new: str, share: float, *, timeout: float) -> Any:
         self._call("rollout")
@@ -192,7 +194,7 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     address = f"local:draft?model={learning.place}/v00001&kv_slots=512"
     assert learning.verifier.drafting == address
     assert learning.told[-1].startswith("v00001: ")
-    assert "; promoted: 0.200 accepted tokens per step against 0.100 (" in learning.told[-1]
+    assert "; promoted: 1.091 times as fast by cost" in learning.told[-1]
     state = learning.state
     assert (state.version, state.promoted, state.drafter, state.base) == (1, 1, address, learning.base)
     assert (state.before or 0) < (state.now or 0)
@@ -207,6 +209,7 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     assert (reports[-1].first_agreement, reports[-1].agreement) == (state.before, state.now)
     assert (last.agreement_before, last.agreement_after) == (state.before, state.now)
     assert (last.accepted_per_step_before, last.accepted_per_step_after) == pytest.approx((0.1, 0.2))
+    assert last.speed_ratio == pytest.approx(1.2 / 1.1)
     assert reports[-1].collected_tokens >= state.tokens
     assert last.reason in learning.told[-1]
     learning.run(2)
@@ -261,7 +264,7 @@ def test_lookup_learns_without_a_draft_model(learning: Learning, monkeypatch: py
 def test_one_that_is_accepted_less_is_withdrawn(learning: Learning) -> None:
     learning.verifier.gain = 0
     loop = learning.run()
-    assert "; not promoted: 0.000 accepted tokens per step against 0.100" in learning.told[-1]
+    assert "; not promoted: 0.909 times as fast by cost" in learning.told[-1]
     assert learning.verifier.drafting == learning.base
     assert not learning.versions
     assert (learning.state.version, learning.state.promoted) == (1, 0)

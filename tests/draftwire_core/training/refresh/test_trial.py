@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from draftwire import ServedRequest, SpeculationStats
+from draftwire import Rollout, RolloutSide, ServedRequest, SpeculationStats, StepCost
 from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 
 CANARY = "canary:1"
+
+
+COSTS = [StepCost(1, 0.010), StepCost(8, 0.017)]
+"""Each further row costs 1 ms."""
 
 
 def served(accepted: int, *drafters: str) -> ServedRequest:
@@ -23,8 +27,10 @@ def served(accepted: int, *drafters: str) -> ServedRequest:
 class Pool:
     """The client's drafters: records the calls, and answers as a test specifies."""
 
-    def __init__(self, load: str = "serving", ends: str = "") -> None:
+    def __init__(self, load: str = "serving", ends: str = "", drafting: tuple[float, float] = (0.0, 0.0)) -> None:
+        """drafting: seconds of both sides, for a hundred steps."""
         self.asked: list[str] = []
+        self._drafting = drafting
         self._load = load
         self._state, self._reason = (ends, "worse") if ends else ("running", "")
 
@@ -40,7 +46,12 @@ class Pool:
         return SimpleNamespace(new=SimpleNamespace(name=new))
 
     def rollouts(self) -> list[Any]:
-        return [SimpleNamespace(new=SimpleNamespace(name=CANARY), state=self._state, reason=self._reason)]
+        old, new = (
+            RolloutSide(name, 0, 100, 300, 50, 100, each)
+            for name, each in zip(("old", CANARY), self._drafting, strict=True)
+        )
+        state: Any = self._state
+        return [Rollout(old, new, 0.25, state, self._reason, None, None)]
 
     def promote(self, new: str) -> None:
         self.asked.append("promote")
@@ -68,7 +79,9 @@ class Follower:
 
 def trial(pool: Pool, requests: list[ServedRequest], seconds: float = 60.0) -> tuple[Verdict, int]:
     seen: list[ServedRequest] = []
-    client: Any = SimpleNamespace(drafters=pool)
+    planner = SimpleNamespace(step_costs=COSTS, steps=100, sequences=100)
+    info = SimpleNamespace(engine=SimpleNamespace(planner=planner))
+    client: Any = SimpleNamespace(drafters=pool, model_info=lambda: info)
     follower: Any = Follower(requests)
     options = TrialOptions(share=0.25, requests=4, seconds=seconds)
     verdict = try_out(client, follower, "old", CANARY, Path("v1"), options, seen.extend)
@@ -83,7 +96,11 @@ def test_the_better_one_takes_over() -> None:
     requests = [served(5, "old"), served(9, CANARY)] * 4
     verdict, seen = trial(pool, requests)
     assert (verdict.promoted, verdict.drafter, seen) == (True, CANARY, 13)
-    assert verdict.reason == "0.900 accepted tokens per step against 0.500 (4 and 4 requests)"
+    assert verdict.reason == (
+        "1.267 times as fast by cost (standard error 0.000), 0.900 accepted tokens per step against 0.500, "
+        "0.00 ms of drafting against 0.00 (4 and 4 requests)"
+    )
+    assert (verdict.accepted_per_step, verdict.speed_ratio) == ((0.5, 0.9), pytest.approx(1.9 / 1.5))
     assert pool.asked == [*BEGUN, "promote"]
 
 
@@ -94,11 +111,40 @@ def test_one_that_is_no_better_is_withdrawn() -> None:
     assert pool.asked == [*BEGUN, "withdraw"]
 
 
+def test_one_that_is_right_more_often_and_takes_too_long_is_withdrawn() -> None:
+    """A step takes 13 ms, and the new one drafts for 4 ms more."""
+    verdict, _ = trial(Pool(drafting=(0.0, 0.4)), [served(5, "old"), served(9, CANARY)] * 4)
+    assert not verdict.promoted
+    assert verdict.speed_ratio == pytest.approx(1.9 / 17 / (1.5 / 13))
+    assert verdict.reason.startswith("0.969 times as fast by cost")
+
+
+def uneven(old: int, new: int, rounds: int) -> list[ServedRequest]:
+    """Returns requests of both, of which every other one has 4 accepted tokens more or less."""
+    signs = (4, -4) * rounds
+    return [each for sign in signs for each in (served(old + sign, "old"), served(new + sign, CANARY))]
+
+
+@pytest.mark.parametrize(
+    ("new", "promoted", "requests"),
+    [
+        (30, True, 4),  # clear at once
+        (12, True, 16),  # likely, when there are four times as many
+        (11, False, 16),  # faster, but not by as much as chance may be
+        (4, False, 4),
+    ],
+)
+def test_a_difference_that_is_not_clear_takes_more_requests(new: int, promoted: bool, requests: int) -> None:
+    verdict, _ = trial(Pool(), uneven(10, new, 10))
+    assert verdict.promoted == promoted
+    assert f"({requests} and " in verdict.reason, verdict.reason
+
+
 def test_only_requests_of_one_of_the_two_alone_count() -> None:
     pool = Pool()
     others = [served(30, "old", CANARY), served(30, "third"), served(30)]
     verdict, seen = trial(pool, [*others * 3, *[served(2, "old"), served(3, CANARY)] * 4])
-    assert verdict.reason.startswith("0.300 accepted tokens per step against 0.200")
+    assert "0.300 accepted tokens per step against 0.200" in verdict.reason
     assert verdict.promoted and seen == 22
 
 
