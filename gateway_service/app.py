@@ -32,12 +32,12 @@ from gateway_service.http.request_body import BodyLimit
 from gateway_service.http.request_log import RequestLog
 from gateway_service.keys.api_keys import RATE_LIMIT_HEADERS, ApiKeys, KeyCheck
 from gateway_service.keys.grant import CLIENT
+from gateway_service.models.models import Models
 from gateway_service.observability.metrics import Metrics
 from gateway_service.observability.tracing import TELEMETRY
-from gateway_service.openai.served_model import ServedModel
 from gateway_service.routes import completions, models, responses, status, tokens
 from gateway_service.routes.state import State
-from gateway_service.security import client_options
+from gateway_service.security import served_models, verifier_calls
 from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
@@ -56,19 +56,21 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         StartupError: the verifiers cannot be called with these settings; the message names the flag.
     """
     metrics = Metrics()
-    options = client_options(settings)
+    calls = verifier_calls(settings)
+    entries = served_models(settings, calls)
     spread = SpreadPolicy(settings.spread_prefix_bytes, settings.spread_load_bound)
+
+    def connect(verifiers: tuple[str, ...]) -> AsyncClient:
+        return AsyncClient(verifiers, spread=spread, on_behalf_of=CLIENT.get, **calls.options)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.verifier, spread=spread, on_behalf_of=CLIENT.get, **options) as client:
-            metrics.verifiers.follow(client)
-            served = ServedModel(client, settings.served_model_name)
+        async with Models(entries, connect, settings.request_seconds) as models:
+            metrics.verifiers.follow(lambda: models.clients)
             checks = ArgumentChecks()
-            responder = Responder(client, settings, metrics, checks)
-            app.state.gateway = State(settings, client, served, responder, metrics)
+            app.state.gateway = State(settings, models, Responder(settings, metrics, checks), metrics)
             if settings.console:
-                app.router.routes.extend(console_routes(client))
+                app.router.routes.extend(console_routes(lambda: models.first.client))
             app.state.bodies = BodyReader(settings.max_body_elements)
             try:
                 yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from draftwire._auth.pem import read_authorities, read_identity
@@ -10,6 +12,8 @@ from draftwire._auth.watched_files import WatchedFiles
 from draftwire._types.verifier import parse_verifiers
 from draftwire_core.runtime.process.startup_error import named_flags
 from draftwire_core.runtime.process.tls_settings import check_listen, peer_security
+from gateway_service.models.model_entry import ModelEntry, TargetEntry
+from gateway_service.models.model_file import ModelFile
 from gateway_service.settings import GatewaySettings
 
 
@@ -64,14 +68,38 @@ def http_tls(settings: GatewaySettings) -> HttpTls | None:
         return HttpTls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
-def client_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Returns the keyword arguments of the verifiers' client: ``tls``, ``token`` and ``insecure``.
+@dataclass(frozen=True)
+class VerifierCalls:
+    """How verifiers are called."""
+
+    options: Mapping[str, Any]
+    """Keyword arguments of clients: ``tls``, ``token`` and ``insecure``."""
+    check: Callable[[str], None]
+    """Raises ValueError for an address that would be called without TLS and without --insecure."""
+
+
+def verifier_calls(settings: GatewaySettings) -> VerifierCalls:
+    """Returns how verifiers are called.
 
     Raises:
-        StartupError: a file cannot be used, or a verifier would be called without TLS and without --insecure.
+        StartupError: a file cannot be used.
     """
     peers = peer_security(settings)
-    for verifier in parse_verifiers(settings.verifier):
-        with named_flags("--verifier"):
-            peers.security.check(verifier.address)
-    return {"tls": peers.tls, "token": peers.token, "insecure": settings.insecure}
+    options = {"tls": peers.tls, "token": peers.token, "insecure": settings.insecure}
+    return VerifierCalls(options, peers.security.check)
+
+
+def served_models(settings: GatewaySettings, calls: VerifierCalls) -> Callable[[], tuple[ModelEntry, ...]]:
+    """Returns a function that returns the models to serve: those of the file, or the one of the settings.
+
+    Raises:
+        StartupError: the file cannot be used, or a verifier may not be called.
+    """
+    if settings.models:
+        with named_flags("--models"):
+            return ModelFile(settings.models, calls.check)
+    with named_flags("--verifier"):
+        for verifier in parse_verifiers(settings.verifier):
+            calls.check(verifier.address)
+    only = (ModelEntry(settings.served_model_name, (TargetEntry(settings.verifier),)),)
+    return lambda: only

@@ -79,6 +79,8 @@ class GatewaySettings(ProcessSettings):
 
     verifier: Addresses = ("localhost:50051",)
     """Verifier to serve, HOST:PORT or HOST:PORT?weight=2; may be repeated, or separated by commas."""
+    models: str = ""
+    """File of models with their names, verifiers and shares (TOML), instead of --verifier; read again if changed."""
     spread_prefix_bytes: int = Field(default=SpreadPolicy().prefix_bytes, ge=1)
     """Prompts that share this many first bytes go to the same one of several verifiers (docs/many-verifiers.md)."""
     spread_load_bound: float = Field(default=SpreadPolicy().load_bound, ge=1)
@@ -148,6 +150,8 @@ class GatewaySettings(ProcessSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        if self.models and self.model_fields_set & {"verifier", "served_model_name"}:
+            raise ValueError("--models: names models and verifiers; omit --verifier and --served-model-name")
         if not self.verifier:
             raise ValueError("--verifier: at least one address is needed")
         check_tls_settings(self)

@@ -48,11 +48,8 @@ class Writer(Protocol):
 class Responder:
     """Responds to all requests, within one limit on the choices generated at once."""
 
-    def __init__(
-        self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics, checks: ArgumentChecks
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, metrics: Metrics, checks: ArgumentChecks) -> None:
         """Starts without requests. checks: of the arguments of calls."""
-        self._client = client
         self._most_choices = settings.max_choices
         self._seconds = settings.request_seconds
         self._metrics = metrics
@@ -61,21 +58,22 @@ class Responder:
 
     async def respond(
         self,
+        client: AsyncClient,
         request: Request,
         orders: Sequence[Order],
         writer: Writer,
         left_out: Sequence[str] = (),
         plan: AnswerPlan | None = None,
     ) -> Response:
-        """Returns the response with all choices. left_out: names of the parts of the request that were left out. plan:
-        how answers are read, if they may have calls.
+        """Returns the response with all choices. client: of the verifiers that generate. left_out: names of the parts
+        of the request that were left out. plan: how answers are read, if they may have calls.
 
         Raises:
             GatewayError: there is no room, or a choice failed.
             ClientLeft: the client closed the connection.
         """
         with _charged(request, orders) as charge, self._admission.taken(len(orders)):
-            results = await until_disconnect(request.receive, self._run(named(orders, request), charge))
+            results = await until_disconnect(request.receive, self._run(client, named(orders, request), charge))
         response = Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
         told = LeftOut(request, left_out)
         for result in results:
@@ -90,6 +88,7 @@ class Responder:
 
     def stream(
         self,
+        client: AsyncClient,
         request: Request,
         orders: Sequence[Order],
         writer: Writer,
@@ -97,10 +96,10 @@ class Responder:
         left_out: Sequence[str] = (),
         plan: AnswerPlan | None = None,
     ) -> Response:
-        """Returns the response that streams the choices as they arrive, and then, if requested, the usage. left_out,
-        plan: as for `respond`."""
+        """Returns the response that streams the choices as they arrive, and then, if requested, the usage. client,
+        left_out, plan: as for `respond`."""
         told = LeftOut(request, left_out)
-        events = self._events(request, named(orders, request), writer, usage, told, plan)
+        events = self._events(client, request, named(orders, request), writer, usage, told, plan)
         return EventStream(events, self._seconds, self._metrics, told.tell)
 
     def check_count(self, param: str, count: int) -> None:
@@ -116,12 +115,13 @@ class Responder:
                 code="invalid_value",
             )
 
-    async def _run(self, orders: Sequence[Order], charge: Charge | None) -> list[Generation]:
-        async with GenerationRun(self._client, orders, self._metrics, charge) as run:
+    async def _run(self, client: AsyncClient, orders: Sequence[Order], charge: Charge | None) -> list[Generation]:
+        async with GenerationRun(client, orders, self._metrics, charge) as run:
             return await run.results()
 
     async def _events(
         self,
+        client: AsyncClient,
         request: Request,
         orders: Sequence[Order],
         writer: Writer,
@@ -133,7 +133,7 @@ class Responder:
         results: dict[int, Generation] = {}
         try:
             with _charged(request, orders) as charge, self._admission.taken(len(orders)):
-                async with GenerationRun(self._client, orders, self._metrics, charge) as run:
+                async with GenerationRun(client, orders, self._metrics, charge) as run:
                     async for each in run:
                         told.add(each.left_out)
                         if each.result is not None:

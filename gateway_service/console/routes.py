@@ -25,17 +25,18 @@ STATIC = Path(__file__).parent / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def console_routes(client: AsyncClient) -> list[BaseRoute]:
-    """Returns the routes of the console for the verifier of a client, which the caller closes.
+def console_routes(client: Callable[[], AsyncClient]) -> list[BaseRoute]:
+    """Returns the routes of the console for the verifier of a client. client: returns the current one, which the caller
+    closes.
 
     The surrounding application checks API keys. After a 401 for a path below ``/console/api/`` the page asks for a key
     and sends it as a bearer token. The page itself and its files hold no secret.
     """
     states = StateEvents(client)
-    pool = PoolApi(client.drafters)
+    pool = PoolApi(lambda: client().drafters)
 
     async def generate(request: Request) -> Response:
-        return ConsoleEvents(generation_events(client, await read_form(request, GenerateForm)))
+        return ConsoleEvents(generation_events(client(), await read_form(request, GenerateForm)))
 
     async def state(request: Request) -> Response:
         return ConsoleEvents(states.follow())

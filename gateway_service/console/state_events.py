@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from draftwire import AsyncClient, DeadlineExceededError
 from gateway_service.console.api_errors import ApiError
@@ -21,7 +22,8 @@ PATIENCE = 15.0
 class StateEvents:
     """Streams states to a limited number of pages."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: Callable[[], AsyncClient]) -> None:
+        """client: returns the current client, which each page keeps while it follows."""
         self._client = client
         self._pages = 0
 
@@ -38,7 +40,8 @@ class StateEvents:
     async def _states(self) -> Events:
         self._pages += 1
         try:
-            async with self._client.drafters.watch() as changes:
+            client = self._client()
+            async with client.drafters.watch() as changes:
                 change = asyncio.ensure_future(anext(changes))  # the first one comes immediately
                 try:
                     while True:
@@ -46,18 +49,18 @@ class StateEvents:
                         if done:
                             change.result()
                             change = asyncio.ensure_future(anext(changes))
-                        yield await self._state()
+                        yield await self._state(client)
                 finally:
                     change.cancel()
                     await asyncio.wait({change})
         finally:
             self._pages -= 1
 
-    async def _state(self) -> Event:
+    async def _state(self, client: AsyncClient) -> Event:
         try:
             async with asyncio.timeout(PATIENCE):
                 drafters, rollouts, info = await asyncio.gather(
-                    self._client.drafters.list(), self._client.drafters.rollouts(), self._client.model_info()
+                    client.drafters.list(), client.drafters.rollouts(), client.model_info()
                 )
         except TimeoutError as error:
             raise DeadlineExceededError(f"the verifier sent nothing for {PATIENCE:g} seconds") from error

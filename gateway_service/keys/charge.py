@@ -43,11 +43,11 @@ class Charge:
     the end tokens that were not used are taken back.
     """
 
-    def __init__(self, grant: Grant, model: str, sizes: Sequence[ChoiceSize]) -> None:
-        """model: name of the model, as the request has it. sizes: estimates for all choices, in their order."""
+    def __init__(self, grant: Grant, names: Sequence[str], sizes: Sequence[ChoiceSize]) -> None:
+        """names: the model's name in the request, and its first one. sizes: estimates for all choices, in order."""
         self._grant = grant
         self._account = grant.account
-        self._model = model
+        self._names = names
         self._sizes = sizes
         self._held = sum(size.prompt + (size.most or 0) for size in sizes)
         """Tokens that are in the account's window."""
@@ -79,7 +79,7 @@ class Charge:
         log.info(
             "key charged",
             key=self._account.name,
-            model=self._model,
+            model=self._names[0],
             choices=len(self._sizes),
             prompt_tokens=used - output,
             completion_tokens=output,
@@ -97,7 +97,7 @@ class Charge:
         now = self._account.clock()
         if now - self._checked >= _CHECK_SECONDS:
             self._checked = now
-            self._grant.check_again(self._model)
+            self._grant.check_again(*self._names)
 
     def finish(self, index: int, prompt_tokens: int) -> None:
         """Records that a choice is finished, and the true number of its prompt's tokens."""

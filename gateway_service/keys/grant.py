@@ -25,24 +25,24 @@ class Grant:
     current: Callable[[], NamedKey | None]
     """Returns the key as it is now; None if it has been removed or has expired."""
 
-    def check_model(self, model: str) -> None:
-        """Checks that the key permits a model.
+    def check_model(self, *names: str) -> None:
+        """Checks that the key permits a model. names: the name in the request, and the model's first one.
 
         Raises:
             GatewayError: it does not.
         """
-        if not self.key.permits(model):
-            message = f"the key {self.key.name} does not permit the model {shortened(model)!r}"
+        if not self.key.permits(*names):
+            message = f"the key {self.key.name} does not permit the model {shortened(names[0])!r}"
             error = GatewayError(message, status=403, param="model", code="model_not_allowed")
             raise self.account.refused("models", error)
 
-    def check_again(self, model: str) -> None:
-        """Checks that a running request may continue.
+    def check_again(self, *names: str) -> None:
+        """Checks that a running request may continue. names: as for `check_model`.
 
         Raises:
             GatewayError: the key has been removed, has expired, or permits the model no longer.
         """
         now = self.current()
-        if now is None or not now.permits(model):
+        if now is None or not now.permits(*names):
             error = GatewayError("the API key has been withdrawn or has expired", status=401, code="invalid_api_key")
             raise self.account.refused("withdrawn", error)

@@ -13,7 +13,7 @@ class NamedKey:
     name: str
     """Name of the entry, for the log, metrics and the verifier."""
     models: frozenset[str] | None = None
-    """Names of the models that may be used, as requests name them; None permits all."""
+    """Models that may be used: names permit all their aliases, aliases only themselves. None permits all."""
     requests_per_minute: int | None = None
     """Most requests in any 60 seconds."""
     tokens_per_minute: int | None = None
@@ -25,9 +25,9 @@ class NamedKey:
     operator: bool = False
     """Whether the holder may read the metrics and use the console, which no limit bounds."""
 
-    def permits(self, model: str) -> bool:
-        """Returns whether the model of that name may be used."""
-        return self.models is None or model in self.models
+    def permits(self, *names: str) -> bool:
+        """Returns whether the model with these names may be used."""
+        return self.models is None or not self.models.isdisjoint(names)
 
     def expired(self, now: float) -> bool:
         """Returns whether the key has expired. now: seconds of Unix time."""

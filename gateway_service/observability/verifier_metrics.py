@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from draftwire import AsyncClient
+from draftwire._types.verifier import VerifierStatus
 
 
 class VerifierMetrics(Collector):
-    """Reports the counts of the gateway's client at each scrape."""
+    """Reports the counts of the gateway's clients at each scrape."""
 
     def __init__(self) -> None:
-        """Starts without a client."""
-        self._client: AsyncClient | None = None
+        """Starts without clients."""
+        self._clients: Callable[[], Iterable[AsyncClient]] = tuple
 
-    def follow(self, client: AsyncClient) -> None:
-        """Reports this client's verifiers from now on."""
-        self._client = client
+    def follow(self, clients: Callable[[], Iterable[AsyncClient]]) -> None:
+        """Reports the verifiers of these clients from now on."""
+        self._clients = clients
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics, for each exposition."""
@@ -35,8 +36,11 @@ class VerifierMetrics(Collector):
             "1 while the verifier gets requests; 0 from when it is lost or begins to drain until it serves again.",
             labels=("verifier",),
         )
-        for each in self._client.verifiers if self._client is not None else ():
-            requests.add_metric((each.address,), each.requests)
-            in_flight.add_metric((each.address,), each.in_flight)
-            reachable.add_metric((each.address,), each.reachable)
+        by_address: dict[str, list[VerifierStatus]] = {}
+        for each in (each for client in self._clients() for each in client.verifiers):
+            by_address.setdefault(each.address, []).append(each)
+        for address, known in by_address.items():  # several, if it is a target's alone and one of another's
+            requests.add_metric((address,), sum(each.requests for each in known))
+            in_flight.add_metric((address,), sum(each.in_flight for each in known))
+            reachable.add_metric((address,), all(each.reachable for each in known))
         yield from (requests, in_flight, reachable)

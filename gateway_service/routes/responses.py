@@ -15,7 +15,7 @@ from gateway_service.http.json_body import BodyRoute, beside_the_loop
 from gateway_service.openai.generation_request import limits
 from gateway_service.responses.request import ResponsesRequest
 from gateway_service.responses.writer import ResponseObject, ResponsesWriter
-from gateway_service.routes.state import GatewayState, errors
+from gateway_service.routes.state import GatewayState, errors, head_of
 
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
@@ -31,10 +31,11 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     """Answers a conversation with output items."""
     asked.check()
     messages = await beside_the_loop(request, asked.conversation)
-    head = await state.head("resp", request, asked.model)
-    usual = (await state.served.info()).chat_format
+    target = (await state.model(request, asked.model)).next_target()
+    head = await head_of("resp", request, target)
+    usual = (await target.info()).chat_format
     template = asked.template(usual)
-    plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
+    plan = asked.plan(template.format_of(await target.chat_format(template.deciding(usual))))
     most = asked.max_output_tokens
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
     options |= await beside_the_loop(request, plan.options)
@@ -48,5 +49,7 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     writer = ResponsesWriter(asked, head, plan)
     left_out = [*asked.left_out, *template.left_out]
     if asked.stream:
-        return state.responder.stream(request, [order], writer, usage=False, left_out=left_out, plan=plan)
-    return await state.responder.respond(request, [order], writer, left_out, plan)
+        return state.responder.stream(
+            target.client, request, [order], writer, usage=False, left_out=left_out, plan=plan
+        )
+    return await state.responder.respond(target.client, request, [order], writer, left_out, plan)

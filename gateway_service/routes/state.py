@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.requests import Request
 
-from draftwire import AsyncClient
 from gateway_service.choices.responder import Responder
 from gateway_service.http.errors import ErrorResponse
 from gateway_service.keys.grant import Grant
+from gateway_service.models.models import Models, NamedModel
+from gateway_service.models.served_model import ServedModel
 from gateway_service.observability.metrics import Metrics
 from gateway_service.openai.response_parts import Head
-from gateway_service.openai.served_model import ServedModel
 from gateway_service.settings import GatewaySettings
 
 
@@ -23,34 +23,27 @@ class State:
     """The parts of a running gateway."""
 
     settings: GatewaySettings
-    client: AsyncClient
-    served: ServedModel
+    models: Models
     responder: Responder
     metrics: Metrics
 
-    async def head(self, prefix: str, request: Request, model: str | None) -> Head:
-        """Returns the fields that begin the response to a request, after checking the model's name.
-
-        Raises:
-            GatewayError: there is no such model, or the key does not permit it.
-        """
-        name = request.state.model = await self.model(request, model)
-        return Head(prefix, request.state.request_id, name, await self.served.fingerprint())
-
-    async def model(self, request: Request, model: str | None) -> str:
-        """Returns the name of the model of a request.
+    async def model(self, request: Request, name: str | None) -> NamedModel:
+        """Returns the model of that name, or the first one; its names are recorded in the request.
 
         Raises:
             GatewayError: there is no such model, or the key does not permit it.
         """
         grant: Grant | None = request.state.grant
-        if model is None and grant is not None:
-            permitted = [name for name in await self.served.names() if grant.key.permits(name)]
-            model = next(iter(permitted), None)  # otherwise the first one, which is refused
-        name = await self.served.check(model)
+        found = await self.models.find(name, None if grant is None else grant.key)
+        request.state.model = (found.name, found.first_name)
         if grant is not None:
-            grant.check_model(name)
-        return name
+            grant.check_model(*request.state.model)
+        return found
+
+
+async def head_of(prefix: str, request: Request, target: ServedModel) -> Head:
+    """Returns the fields that begin the response to a request, after `State.model`."""
+    return Head(prefix, request.state.request_id, request.state.model[0], await target.fingerprint())
 
 
 def _state(request: Request) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -29,7 +30,7 @@ class Health(BaseModel):
 @router.get("/health", responses=errors(500, 503, 504))
 async def health(state: GatewayState) -> Health:
     """Reports whether a verifier answers."""
-    await _one_answers(state.client)
+    await _one_answers(state.models.serving)
     return Health()
 
 
@@ -61,10 +62,11 @@ async def metrics(state: GatewayState) -> Response:
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _one_answers(client: AsyncClient) -> None:
+async def _one_answers(clients: Sequence[AsyncClient]) -> None:
     """Returns as soon as one of the verifiers answers. Raises the last DraftwireError if none does."""
     asked = [
         asyncio.create_task(client.model_info(address=each.address, timeout=_HEALTH_SECONDS))
+        for client in clients
         for each in client.verifiers
     ]
     try:

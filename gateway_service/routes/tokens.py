@@ -88,8 +88,8 @@ async def tokenize(
     check_messages(asked.messages or ())
     others = asked.model_extra or {}
     check_others(others, {})
-    await state.model(request, asked.model)
-    info = await state.served.info()
+    target = (await state.model(request, asked.model)).described
+    info = await target.info()
     if asked.messages is None:
         use = TemplateUse()
     else:
@@ -102,7 +102,7 @@ async def tokenize(
         )
     LeftOut(request, [*left_out(others), *use.left_out]).tell(response)
     messages = asked.messages
-    told = await state.client.tokenization(
+    told = await target.client.tokenization(
         asked.prompt,
         messages=None if messages is None else await beside_the_loop(request, lambda: conversation_of(messages)),
         tools=None if asked.tools is None else [tool.to_tool().to_sdk() for tool in asked.tools],
@@ -121,9 +121,9 @@ async def tokenize(
 @router.post("/detokenize", responses=_ERRORS)
 async def detokenize(asked: DetokenizeRequest, request: Request, state: GatewayState) -> DetokenizeResponse:
     """Returns the text of token ids."""
-    await state.model(request, asked.model)
+    target = (await state.model(request, asked.model)).described
     try:
-        text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
+        text = await target.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
     except DraftwireError as error:
         raise from_draftwire(error, _DETOKENIZED) from error
     return DetokenizeResponse(prompt=text)

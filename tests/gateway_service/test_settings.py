@@ -54,6 +54,7 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--spread-load-bound", "0.5"], "--spread-load-bound"),
         (["--max-body-bytes", "5"], "--max-body-bytes"),
         (["--max-choices", "300"], "--max-choices: must be at most --max-generations (256)"),
+        (["--models", "models.toml", "--verifier", "a:1"], "--models: names models and verifiers; omit --verifier"),
         (["--log-format", "xml"], "--log-format"),
         (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): contains no key"),
     ],

@@ -54,7 +54,7 @@ def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> I
             app.state.bodies.close()
 
     checks = [Middleware(KeyCheck, key=key)] if key is not None else []
-    app = Starlette(routes=console_routes(client), middleware=checks, lifespan=lifespan)
+    app = Starlette(routes=console_routes(lambda: client), middleware=checks, lifespan=lifespan)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

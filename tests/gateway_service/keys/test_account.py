@@ -83,7 +83,7 @@ def test_no_minute_has_more_tokens_if_requests_name_their_longest_output(
             running.remove(each)
             end(*each[1:])
         try:
-            charge = Charge(grant, "target", [ChoiceSize(prompt, most)]).__enter__()
+            charge = Charge(grant, ["target"], [ChoiceSize(prompt, most)]).__enter__()
         except GatewayError as error:
             refused_by("tokens_per_minute", error)
             held = sum(tokens for time, tokens in used if time > clock.time - WINDOW_SECONDS - 0.11)
@@ -103,11 +103,11 @@ def test_no_minute_has_more_tokens_if_requests_name_their_longest_output(
 def test_an_output_without_a_maximum_counts_as_it_comes() -> None:
     account, clock, _ = opened()
     grant = granted(account, tokens_per_minute=100)
-    with Charge(grant, "target", [ChoiceSize(10, None)]) as charge:
+    with Charge(grant, ["target"], [ChoiceSize(10, None)]) as charge:
         assert account.tokens.used == 10
         charge.add_output(0, 60)
         assert account.tokens.used == 70
-        with pytest.raises(GatewayError) as caught, Charge(grant, "target", [ChoiceSize(11, 20)]):
+        with pytest.raises(GatewayError) as caught, Charge(grant, ["target"], [ChoiceSize(11, 20)]):
             pass
         assert refused_by("limit 100, used 70, requested 31", caught.value) == 60
         charge.add_output(0, 50)
@@ -119,13 +119,13 @@ def test_an_output_without_a_maximum_counts_as_it_comes() -> None:
 def test_what_was_not_used_is_taken_back() -> None:
     account, _, registry = opened()
     grant = granted(account, tokens_per_minute=100)
-    with Charge(grant, "target", [ChoiceSize(10, 40), ChoiceSize(0, 40)]) as charge:  # two choices for one prompt
+    with Charge(grant, ["target"], [ChoiceSize(10, 40), ChoiceSize(0, 40)]) as charge:  # two choices for one prompt
         assert account.tokens.used == 90
         charge.add_output(0, 5)
         charge.finish(0, 8)
         charge.add_output(1, 3)
     assert account.tokens.used == 8 + 5 + 3
-    with pytest.raises(KeyError), Charge(grant, "target", [ChoiceSize(10, 40)]):
+    with pytest.raises(KeyError), Charge(grant, ["target"], [ChoiceSize(10, 40)]):
         raise KeyError  # before a token came
     assert account.tokens.used == 16
     for kind, tokens in (("prompt", 8), ("completion", 8)):
@@ -137,7 +137,7 @@ def test_a_request_that_is_too_large_is_not_told_to_try_again() -> None:
     account, _, registry = opened()
     grant = granted(account, tokens_per_minute=100, max_running=2)
     for sizes in ([ChoiceSize(10, 91)], [ChoiceSize(1, 1)] * 3):
-        with pytest.raises(GatewayError) as caught, Charge(grant, "target", sizes):
+        with pytest.raises(GatewayError) as caught, Charge(grant, ["target"], sizes):
             pass
         assert (caught.value.status, caught.value.code) == (400, "request_too_large")
         assert caught.value.retry_after_seconds is None
@@ -150,11 +150,11 @@ def test_most_running() -> None:
     account, _, registry = opened()
     grant = granted(account, max_running=3)
     two = [ChoiceSize(1, 1), ChoiceSize(0, 1)]
-    with Charge(grant, "target", two):
-        with pytest.raises(GatewayError) as caught, Charge(grant, "target", two):
+    with Charge(grant, ["target"], two):
+        with pytest.raises(GatewayError) as caught, Charge(grant, ["target"], two):
             pass
         refused_by("max_running", caught.value)
-        with Charge(grant, "target", two[:1]):
+        with Charge(grant, ["target"], two[:1]):
             assert registry.get_sample_value("draftwire:gateway_key_running", {"key": "alice"}) == 3
     assert registry.get_sample_value("draftwire:gateway_key_running", {"key": "alice"}) == 0
 
@@ -166,7 +166,7 @@ def test_a_request_ends_with_its_key() -> None:
     grant = Grant(keys[0], account, lambda: keys[0])
     for now in (None, NamedKey("alice", models=frozenset({"another"}))):
         keys[0] = grant.key
-        with Charge(grant, "target", [ChoiceSize(1, None)]) as charge:
+        with Charge(grant, ["target"], [ChoiceSize(1, None)]) as charge:
             clock.time += 2
             charge.add_output(0, 1)
             keys[0] = now

@@ -1,4 +1,4 @@
-"""The served model: its names and the verifier's description of it."""
+"""A target model that is served: the client of its verifiers, and their description of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from draftwire import AsyncClient, ChatFormat, VerifierInfo
-from draftwire._types.quoting import shortened
 from draftwire_core.runtime.process.logs import get_logger
-from gateway_service.http.errors import GatewayError
 
 log = get_logger(__name__)
 
@@ -23,12 +21,11 @@ _MOST_FORMATS = 256
 
 
 class ServedModel:
-    """Asks the verifier for its model and caches the answer for a while."""
+    """Asks the verifiers for their model and caches the answer for a while."""
 
-    def __init__(self, client: AsyncClient, names: Sequence[str]) -> None:
-        """names: names to serve the model under; if empty, the verifier's own is used."""
-        self._client = client
-        self._names = tuple(names)
+    def __init__(self, client: AsyncClient) -> None:
+        """client: a client of the verifiers, which the caller closes."""
+        self.client = client
         self._info: VerifierInfo | None = None
         self._asked = 0.0
         self._asking: asyncio.Task[VerifierInfo] | None = None
@@ -66,7 +63,7 @@ class ServedModel:
         key = hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).digest()
         formats = self._formats  # of this model, whatever comes while the verifier is asked
         if key not in formats:
-            told = await self._client.model_info(chat_template_kwargs=variables, timeout=_ASK_SECONDS)
+            told = await self.client.model_info(chat_template_kwargs=variables, timeout=_ASK_SECONDS)
             formats[key] = told.chat_format
         return formats[key]
 
@@ -76,7 +73,7 @@ class ServedModel:
         return asking
 
     async def _ask(self) -> VerifierInfo:
-        self._info = await self._client.model_info(timeout=_ASK_SECONDS)
+        self._info = await self.client.model_info(timeout=_ASK_SECONDS)
         self._asked = time.monotonic()
         return self._info
 
@@ -84,24 +81,6 @@ class ServedModel:
         self._asking = None
         if not asking.cancelled() and (error := asking.exception()) is not None:
             log.warning("cannot read the verifier's model info", error=str(error))
-
-    async def names(self) -> tuple[str, ...]:
-        """Returns the model's names; responses carry the first one."""
-        return self._names or ((await self.info()).model_id,)
-
-    async def check(self, name: str | None) -> str:
-        """Returns the name that a response carries: the requested one, or the model's first name.
-
-        Raises:
-            GatewayError: the name is another model's.
-        """
-        names = await self.names()
-        if name is None:
-            return names[0]
-        if name not in names:
-            message = f"the model {shortened(name)!r} does not exist; the served model is {', '.join(map(repr, names))}"
-            raise GatewayError(message, status=404, param="model", code="model_not_found")
-        return name
 
     async def fingerprint(self) -> str:
         """Returns the fingerprint of the target model and its numerics; with the same one, a seed gives the same

@@ -1,0 +1,1 @@
+"""The models that the gateway serves: their names, and the verifiers behind each."""
