@@ -20,6 +20,7 @@ import yaml
 from kubernetes_validate import utils
 
 from drafter_service.settings import DrafterSettings
+from draftwire import Client
 from draftwire._calls.endpoints import NAMES_SECONDS
 from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
 from draftwire_core.runtime.process.settings import load_settings, variable_of
@@ -30,7 +31,7 @@ from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.helm import CHART, read_objects, render, run_helm
 from tests.harness.deploy.manifests import Manifests, selects, variables
 from tests.harness.deploy.rendered import RENDERED
-from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually, sometimes
 from verifier_service.reading.local_address import read_local_address
 from verifier_service.settings import VerifierSettings
 
@@ -66,6 +67,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "gpus": (
         *("--set", "verifier.gpus=4,drafter.gpus=1,verifier.drafters={local:ngram}"),
         *("--set-json", 'verifier.tolerations=[{"key": "spot", "operator": "Exists"}]'),
+        *("--set-json", 'networkPolicy.egress=[{"ports": [{"protocol": "TCP", "port": 4317}]}]'),
     ),
     "alone": (
         *("--set", "gateway.enabled=false,drafter.placement=none,networkPolicy.enabled=false"),
@@ -432,6 +434,10 @@ class TestHelm:
         shared = {mount["mountPath"] for mount in release.containers["verifier"]["volumeMounts"]}
         assert "/dev/shm" in shared  # ranks of one model exchange tensors there
 
+    def test_further_calls_may_be_allowed(self) -> None:
+        for policy in Manifests(rendered("gpus")).of_kind("NetworkPolicy").values():
+            assert policy["spec"]["egress"][-1] == {"ports": [{"protocol": "TCP", "port": 4317}]}
+
     def test_one_gpu_runs_the_target_and_its_draft_model(self) -> None:
         release = Manifests(rendered("gpu"))
         told = variables(release.containers["verifier"])
@@ -600,7 +606,8 @@ class TestProcesses:
             }
             for name, container in release.containers.items()
         }
-        with running_services(services, tmp_path) as running:
+        with running_services(services, tmp_path) as running, Client(running["verifier"].address) as client:
+            eventually(lambda: [each.state for each in client.drafters.list()] == ["ready"], "the drafter is ready")
             url = f"http://{running['gateway'].address}/v1/completions"
             asked = {"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0, "speculation": {"planning": "always"}}
             request = urllib.request.Request(url, json.dumps(asked).encode(), {"content-type": "application/json"})
