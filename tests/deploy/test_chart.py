@@ -45,7 +45,7 @@ PREFIXES = {"verifier": "DRAFTWIRE_", "drafter": "DRAFTWIRE_", "gateway": "DRAFT
 OF_THE_CHART = {
     *("listen", "metrics_listen", "insecure", "tls_cert", "tls_key", "tls_ca", "tls_server_name"),
     *("token_file", "accepted_tokens", "shutdown_grace_seconds", "device", "tensor_parallel", "model"),
-    *("drafter", "verifier", "name", "advertise", "api_key", "api_key_file"),
+    *("drafter", "verifier", "name", "advertise", "api_key", "api_key_file", "keys"),
 }
 """Settings that follow from other values, so that `settings` does not have them."""
 OF_OTHERS = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1", "gateway.networking.k8s.io/v1"}
@@ -55,7 +55,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "gpu": ("--values", str(EXAMPLES["gpu"])),
     "cpu": ("--values", str(EXAMPLES["cpu"])),
-    "secured": (*SECURED, "--set", "verifier.replicas=2,gateway.apiKeysSecret=gateway,serviceMonitor.enabled=true"),
+    "secured": (*SECURED, "--set", "verifier.replicas=2,gateway.keysSecret=keys,serviceMonitor.enabled=true"),
     "secured-sidecar": (*SECURED, "--values", str(EXAMPLES["cpu"]), "--set", "serviceMonitor.enabled=true"),
     "exposed": (
         *("--set", "models.source=claim,models.claim=models,image.registry=registry.example.com/ai,image.tag=1.2.3"),
@@ -433,6 +433,12 @@ class TestHelm:
         assert [each["key"] for each in release.pod("verifier")["tolerations"]] == ["spot", "nvidia.com/gpu"]
         shared = {mount["mountPath"] for mount in release.containers["verifier"]["volumeMounts"]}
         assert "/dev/shm" in shared  # ranks of one model exchange tensors there
+
+    def test_named_keys_are_mounted_as_a_folder(self) -> None:
+        """A single file of a secret would not change with the secret."""
+        gateway = Manifests(rendered("secured")).containers["gateway"]
+        file = Path(variables(gateway)["DRAFTWIRE_GATEWAY_KEYS"])
+        assert {"name": "keys", "mountPath": str(file.parent), "readOnly": True} in gateway["volumeMounts"]
 
     def test_further_calls_may_be_allowed(self) -> None:
         for policy in Manifests(rendered("gpus")).of_kind("NetworkPolicy").values():
