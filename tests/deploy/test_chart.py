@@ -45,7 +45,7 @@ PREFIXES = {"verifier": "DRAFTWIRE_", "drafter": "DRAFTWIRE_", "gateway": "DRAFT
 OF_THE_CHART = {
     *("listen", "metrics_listen", "insecure", "tls_cert", "tls_key", "tls_ca", "tls_server_name"),
     *("token_file", "accepted_tokens", "shutdown_grace_seconds", "device", "tensor_parallel", "model"),
-    *("drafter", "verifier", "name", "advertise", "api_key", "api_key_file", "keys"),
+    *("drafter", "verifier", "name", "advertise", "api_key", "api_key_file", "keys", "models"),
 }
 """Settings that follow from other values, so that `settings` does not have them."""
 OF_OTHERS = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1", "gateway.networking.k8s.io/v1"}
@@ -53,6 +53,7 @@ OF_OTHERS = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1", "gateway.networking
 SECURED = ("--set", "tls.enabled=true,tokens.enabled=true")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "defaults": (),
+    "models": ("--set", "gateway.modelsConfigMap=models"),
     "gpu": ("--values", str(EXAMPLES["gpu"])),
     "cpu": ("--values", str(EXAMPLES["cpu"])),
     "secured": (*SECURED, "--set", "verifier.replicas=2,gateway.keysSecret=keys,serviceMonitor.enabled=true"),
@@ -189,7 +190,8 @@ class Consistency:
         host = "draftwire-verifier.draftwire.svc"
         verifiers = release.workloads["verifier"]["spec"].get("replicas", 4)
         if "gateway" in release.workloads:
-            assert variables(release.containers["gateway"])["DRAFTWIRE_GATEWAY_VERIFIER"] == f"{host}:50051"
+            gateway = variables(release.containers["gateway"])
+            assert "DRAFTWIRE_GATEWAY_MODELS" in gateway or gateway["DRAFTWIRE_GATEWAY_VERIFIER"] == f"{host}:50051"
             assert release.reaches("gateway", "verifier", 50051)
         if "drafter" in release.workloads:
             announced = DrafterSettings(
@@ -433,6 +435,13 @@ class TestHelm:
         assert [each["key"] for each in release.pod("verifier")["tolerations"]] == ["spot", "nvidia.com/gpu"]
         shared = {mount["mountPath"] for mount in release.containers["verifier"]["volumeMounts"]}
         assert "/dev/shm" in shared  # ranks of one model exchange tensors there
+
+    def test_models_take_the_place_of_the_verifier(self) -> None:
+        gateway = Manifests(rendered("models")).containers["gateway"]
+        set_to = variables(gateway)
+        assert "DRAFTWIRE_GATEWAY_VERIFIER" not in set_to
+        folder = str(Path(set_to["DRAFTWIRE_GATEWAY_MODELS"]).parent)
+        assert {"name": "serving", "mountPath": folder, "readOnly": True} in gateway["volumeMounts"]
 
     def test_named_keys_are_mounted_as_a_folder(self) -> None:
         """A single file of a secret would not change with the secret."""
