@@ -37,11 +37,12 @@ from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
+from benchmarks.harness.rates import total, whole_rate
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, Request, total, turned, whole_rate
+from draftwire_tools.turns import Batch, Request, turned
 from tests.harness.checkout import MODELS
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"

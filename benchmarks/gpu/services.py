@@ -21,10 +21,11 @@ from benchmarks.gpu.figure_log import FigureLog
 from benchmarks.gpu.model_swaps import ModelSwaps
 from benchmarks.harness.arrangements import run_greedily
 from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.rates import acceptance_length, decode_rate
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient
-from draftwire_tools.turns import Batch, acceptance_length, decode_rate
+from draftwire_tools.turns import Batch
 from tests.harness.checkout import MODELS
 
 

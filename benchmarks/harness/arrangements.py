@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
+from benchmarks.harness.rates import acceptance_length, acceptance_rate, decode_rate, total
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions, GenerateOptions, Speculation
 from draftwire_tools import turns
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, decode_rate, total
+from draftwire_tools.turns import Batch
 
 PLAIN = Speculation(enabled=False)
 WARM_UP_TOKENS = 24
@@ -102,7 +103,7 @@ class Measured:
 
     def acceptance_length(self, name: str) -> float:
         """Returns the tokens of a sequence per step, including the bonus token."""
-        return turns.acceptance_length(self._all(name))
+        return acceptance_length(self._all(name))
 
     def nodes_per_step(self, name: str) -> float:
         """Returns the draft tokens verified per sequence and step."""
@@ -110,7 +111,7 @@ class Measured:
 
     def acceptance_rate(self, name: str) -> float:
         """Returns the accepted share of the verified draft tokens; 0 without any."""
-        return turns.acceptance_rate(self._all(name)) or 0.0
+        return acceptance_rate(self._all(name)) or 0.0
 
     def hit_share(self, name: str) -> float:
         """Returns the share of verdicts whose last token was a node of the tree, so that the subtree below it

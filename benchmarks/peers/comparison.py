@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.harness.rates import decode_rate, whole_rate
 from benchmarks.peers.process import PeerBatch
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import decode_rate, first_differing, whole_rate
+from draftwire_tools.turns import first_differing
 
 
 @dataclass

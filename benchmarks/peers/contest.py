@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.harness.rates import decode_rate
 from benchmarks.peers.catalogue import Method, Peer, Setting
 from benchmarks.peers.comparison import Contestant, best, described
 from benchmarks.peers.environment import PLACE, PeerUnavailable
 from benchmarks.peers.process import PeerProcess
-from draftwire_tools.turns import decode_rate, turns
+from draftwire_tools.turns import turns
 
 _ROOM = 64  # room in the context beyond prompt and output, for drafts
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from benchmarks.harness.rates import acceptance_length
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, Request, acceptance_length
+from draftwire_tools.turns import Batch, Request
 
 
 @dataclass

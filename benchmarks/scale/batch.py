@@ -18,11 +18,12 @@ from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
+from benchmarks.harness.rates import whole_rate
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, quantile, turned, whole_rate
+from draftwire_tools.turns import Batch, quantile, turned
 from tests.harness.checkout import MODELS
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"

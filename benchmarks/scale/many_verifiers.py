@@ -24,11 +24,12 @@ from benchmarks.harness.arrangements import run_batch
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
+from benchmarks.harness.rates import whole_rate
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, Request, quantile, whole_rate
+from draftwire_tools.turns import Batch, Request, quantile
 from tests.harness.checkout import MODELS
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"

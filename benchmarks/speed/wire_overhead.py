@@ -24,12 +24,13 @@ from benchmarks.harness.arrangements import run_greedily
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_size_options, cores
+from benchmarks.harness.rates import acceptance_length, acceptance_rate, decode_rate, total, whole_rate
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.speed.without_services import serve
 from draftwire import AsyncClient
 from draftwire_tools.spread import Spread
-from draftwire_tools.turns import Batch, acceptance_length, acceptance_rate, decode_rate, total, turns, whole_rate
+from draftwire_tools.turns import Batch, turns
 from tests.harness.checkout import MODELS
 
 SLOTS = 4096

@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from draftwire_tools.turns import Arrival, Batch, Request, quantile, turned, turns, whole_rate
+from draftwire_tools.turns import Arrival, Batch, Request, quantile, turned, turns
 
 
 def request(*arrivals: tuple[float, int]) -> Request:
@@ -35,9 +35,7 @@ def test_requests_that_never_met_have_no_rate() -> None:
 
 def test_what_a_caller_waits_for() -> None:
     one = Request((Arrival(3.0, 2), Arrival(3.5, 3)), (1, 2, 3, 4, 5), asked_at=1.0)
-    other = Request((Arrival(4.0, 1), Arrival(6.0, 4)), (1, 2, 3, 4, 5), asked_at=2.0)
     assert (one.first_token_seconds, one.gaps) == (2.0, [0.5, 0.0, 0.0])
-    assert whole_rate([Batch((one, other))]) == 10 / 5.0
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 2), (0.75, 3), (0.95, 4), (1.0, 4)])
