@@ -16,10 +16,7 @@ from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.features.taps import Tap
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal, SequenceProposal
-from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.threads.engine_thread import EngineThread
-
-log = get_logger(__name__)
 
 
 class StepListener(Protocol):

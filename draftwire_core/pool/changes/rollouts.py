@@ -172,7 +172,6 @@ def _describe(side: Side, sequences: dict[str, int]) -> RolloutSide:
 
 _REMEMBERED = 16
 
-RUNNING = RolloutState.ROLLOUT_STATE_RUNNING
 PROMOTED = RolloutState.ROLLOUT_STATE_PROMOTED
 WITHDRAWN = RolloutState.ROLLOUT_STATE_WITHDRAWN
 
