@@ -1,6 +1,5 @@
 """Loads whatever a drafter is to draft with, by its settings and its files."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from drafter_service.models.loaded_networks import load_dflash_network, load_eag
 from drafter_service.settings import DrafterSettings
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.drafters.dflash.dflash_config import is_dflash
 from draftwire_core.engine.drafters.eagle.eagle_config import is_eagle
 from draftwire_core.engine.errors import ModelMemoryError
@@ -66,7 +66,6 @@ def _fields(checkpoint: Checkpoint) -> Mapping[str, Any]:
     if checkpoint.gguf is not None:
         return {}
     try:
-        fields = json.loads((checkpoint.directory / CONFIG).read_text(encoding="utf-8"))
+        return json_object(checkpoint.directory / CONFIG)
     except (OSError, ValueError):
         return {}
-    return fields if isinstance(fields, dict) else {}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, check_source
 from draftwire_core.engine.checkpoint.hub_id import HubId
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.suggesting.model_names import card_names, config_names
-from draftwire_core.suggesting.own_heads import read_fields
 from draftwire_core.suggesting.preparing import offline
 from draftwire_core.suggesting.target_facts import TargetFacts, config_facts, facts_of
 
@@ -26,7 +26,7 @@ def peeked(source: str) -> TargetFacts:
 
     try:
         place, total = peek(hub_id)
-        fields = read_fields(place / CONFIG) if place is not None and (place / CONFIG).is_file() else {}
+        fields = json_object(place / CONFIG) if place is not None and (place / CONFIG).is_file() else {}
     except (HubError, OSError, ValueError) as error:
         raise ModelLoadError(f"model {source}: {error}") from error
     names = [hub_id.repository, *config_names(fields), *(card_names(place) if place is not None else ())]

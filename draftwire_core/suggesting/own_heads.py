@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draftwire_core.engine.checkpoint.plain_files import json_object
+
 EAGLE, DFLASH, MEDUSA = "eagle3", "dflash", "medusa"
 _CONFIG = "config.json"
 _MOST_FOLDERS = 64
-_MOST_CONFIG = 1 << 22
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
@@ -44,26 +44,13 @@ def kind_of(fields: Mapping[str, Any]) -> str | None:
     return MEDUSA if "medusa_num_heads" in fields else None
 
 
-def read_fields(file: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file. Raises ValueError if it is another thing or too large, and OSError."""
-    if file.stat().st_size > _MOST_CONFIG:
-        raise ValueError(f"{file.name} has more than {_MOST_CONFIG} bytes")
-    try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file.name} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"{file.name} has no object")
-    return fields
-
-
 def _found(directory: Path) -> Iterator[OwnHead]:
     folders = sorted(each for each in directory.iterdir() if each.is_dir())[:_MOST_FOLDERS]
     for folder in folders:
         if not (folder / _CONFIG).is_file():
             continue
         try:
-            kind = kind_of(read_fields(folder / _CONFIG))
+            kind = kind_of(json_object(folder / _CONFIG))
             size = sum(each.stat().st_size for each in folder.iterdir() if each.suffix in _WEIGHTS and each.is_file())
         except (OSError, ValueError):
             continue  # a folder of something else

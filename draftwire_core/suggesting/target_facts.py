@@ -13,9 +13,10 @@ from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufArray, GgufMetadata
 from draftwire_core.engine.checkpoint.gguf.gguf_name import GgufName
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.suggesting.model_names import card_names, config_names, gguf_names
-from draftwire_core.suggesting.own_heads import OwnHead, own_heads, read_fields
+from draftwire_core.suggesting.own_heads import OwnHead, own_heads
 from draftwire_core.suggesting.weight_bytes import bytes_per_token, safetensors_tensors
 
 _MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
@@ -60,7 +61,7 @@ def facts_of(source: str | Checkpoint) -> TargetFacts:
     if checkpoint.gguf is not None:
         return _gguf_facts(checkpoint, checkpoint.gguf)
     try:
-        fields = read_fields(checkpoint.directory / CONFIG)
+        fields = json_object(checkpoint.directory / CONFIG)
         tensors = list(safetensors_tensors(checkpoint.directory))
         heads = own_heads(checkpoint.directory)
     except (OSError, ValueError) as error:

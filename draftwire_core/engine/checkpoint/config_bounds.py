@@ -6,7 +6,6 @@ was mistyped, or is meant to do harm, would fill the memory before any weight is
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 import torch
 
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
-from draftwire_core.engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.plain_files import check_pointer, json_object
 
-_MOST_CONFIG = 8 << 20
-"""Most bytes of a configuration."""
 _COUNTS = re.compile(r"(^|_)n?(layers?|blocks?|depths?|labels)$")
 """Ends of the names of fields that say how many of something a model has, of which each has a tensor."""
 _POSITIVE = ("vocab_size", "hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
@@ -61,17 +58,14 @@ def _is_type(name: str) -> bool:
 
 def config_fields(checkpoint: Checkpoint) -> dict[str, Any]:
     """The fields of a checkpoint's config.json. Raises ModelLoadError."""
-    what, path = f"model {checkpoint.name}", checkpoint.directory / CONFIG
+    path = checkpoint.directory / CONFIG
     try:
         check_pointer(path)
-        if path.stat().st_size > _MOST_CONFIG:
-            raise ValueError(f"it has more than {_MOST_CONFIG} bytes")
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{what}: {CONFIG} cannot be read: {error}") from error
-    if not isinstance(fields, dict):
-        raise ModelLoadError(f"{what}: {CONFIG} is not an object")
-    return fields
+        return json_object(path)
+    except OSError as error:
+        raise ModelLoadError(f"model {checkpoint.name}: {CONFIG} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ModelLoadError(f"model {checkpoint.name}: {error}") from error
 
 
 def _numbers(fields: dict[str, Any], place: str) -> Iterator[tuple[str, float]]:

@@ -1,14 +1,18 @@
 """Files of a checkpoint, looked at before a library reads them: whether they are files, their sizes, and pointers of
-Git LFS in their place."""
+Git LFS in their place; and small objects of JSON."""
 
 from __future__ import annotations
 
+import json
 import stat
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 _MOST_TEXT = 256 << 20
 """Most bytes of a file that is read as a whole. The largest tokenizers today have 33 MB."""
+_MOST_JSON = 16 << 20
+"""The description of a quantised model may name every layer."""
 _TEXTS = (".json", ".jinja", ".model", ".tiktoken", ".txt")
 _MOST_ENTRIES = 10_000
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -43,3 +47,17 @@ def check_pointer(path: Path) -> None:
         return
     if begins == _POINTER:
         raise ValueError(f"{path.name} is a Git LFS pointer, not the file itself: run git lfs pull in its repository")
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file that describes a model, of at most 16 MiB. Raises ValueError, which names the
+    file, for a larger one or another thing, and OSError."""
+    if file.stat().st_size > _MOST_JSON:
+        raise ValueError(f"{file.name} has more than {_MOST_JSON} bytes")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.name} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file.name} is not an object")
+    return found

@@ -18,7 +18,7 @@ from torch import nn
 
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of
-from draftwire_core.engine.checkpoint.plain_files import check_directory
+from draftwire_core.engine.checkpoint.plain_files import check_directory, json_object
 from draftwire_core.engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
@@ -100,13 +100,10 @@ def _is_of_another(name: str, heads: int) -> bool:
 
 def _read_config(place: Path) -> tuple[int, int]:
     """Returns the number of heads and of layers in each. Raises ValueError and OSError."""
-    try:
-        config = json.loads((place / _CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{_CONFIG} is not JSON: {error}") from error
+    config = json_object(place / _CONFIG)
     numbers = []
     for name, least, most in (("medusa_num_heads", 1, _MOST_HEADS), ("medusa_num_layers", 0, _MOST_LAYERS)):
-        value = config.get(name) if isinstance(config, dict) else None
+        value = config.get(name)
         if type(value) is not int or not least <= value <= most:
             raise ValueError(f"{_CONFIG}: {name} must be a whole number from {least} to {most}, got {value!r}")
         numbers.append(value)

@@ -9,11 +9,12 @@ import torch
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.drafters.dflash.dflash_config import is_dflash
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, load_dflash
 from draftwire_core.engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE, SPECULATORS_TYPE
 from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, load_eagle
-from draftwire_core.engine.drafters.features.config_fields import read_fields
+from draftwire_core.engine.drafters.features.config_fields import CONFIG
 from draftwire_core.engine.drafters.features.draft_network import TargetShape
 from draftwire_core.engine.model.reading.model_to_train import model_to_train
 from draftwire_core.engine.model.reading.read_model import resolve_dtype
@@ -81,7 +82,7 @@ class HeadCheckpoint:
 
 def _fields(source: str, checkpoint: Checkpoint) -> dict[str, Any]:
     try:
-        return read_fields(checkpoint.directory)
+        return json_object(checkpoint.directory / CONFIG)
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"draft {source}: {error}") from error
 

@@ -5,12 +5,13 @@ Fields that are not supported are refused by name, since ignoring one could chan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
+
+from draftwire_core.engine.checkpoint.plain_files import json_object
 
 CONFIG = "config.json"
 GENERIC = {
@@ -41,21 +42,10 @@ MOST_GUESSES = 128
 ConfigT = TypeVar("ConfigT")
 
 
-def read_fields(directory: Path) -> dict[str, Any]:
-    """Returns the fields of a checkpoint's configuration. Raises ValueError and OSError."""
-    try:
-        fields = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{CONFIG} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"{CONFIG} is not an object")
-    return fields
-
-
 def read_config_of(directory: Path, read: Callable[[dict[str, Any]], ConfigT]) -> ConfigT:
     """Returns the configuration of a checkpoint. read: makes it of the fields. Raises ValueError, which names the file
     and the field, and OSError."""
-    fields = read_fields(directory)
+    fields = json_object(directory / CONFIG)
     try:
         return read(fields)
     except ValueError as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 from torch import nn
 
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 from draftwire_core.engine.drafters.features.draft_network import (
     EMBEDDING,
@@ -24,7 +23,7 @@ def shape_of_files(target: Checkpoint) -> TargetShape:
     if target.gguf is not None:
         raise ModelLoadError(f"target {target.name}: must be a directory or a hub id, not a GGUF file")
     try:
-        fields = json.loads((target.directory / CONFIG).read_text(encoding="utf-8"))
+        fields = json_object(target.directory / CONFIG)
         text = fields.get("text_config", fields)
         layers, width, vocabulary = (int(text[name]) for name in ("num_hidden_layers", "hidden_size", "vocab_size"))
         return TargetShape(layers, width, vocabulary, str((fields.get("architectures") or [""])[0]))

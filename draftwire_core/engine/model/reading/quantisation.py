@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.plain_files import json_object
 
 _CONFIGS = ("quantization_config", "compression_config")
 _MODELOPT, _QUANTO = "hf_quant_config.json", "quanto_qmap.json"
-_MOST_BYTES = 16 << 20
-"""Most bytes of such a file, which may name every layer."""
 
 
 def quantisation_of(config: PretrainedConfig) -> object | None:
@@ -28,20 +25,8 @@ def find_quantisation(checkpoint: Checkpoint, config: PretrainedConfig) -> None:
         return
     for name, method, read in _OWN_FILES:
         if (checkpoint.directory / name).is_file():
-            config.quantization_config = {"quant_method": method, **read(_json_object(checkpoint.directory / name))}
+            config.quantization_config = {"quant_method": method, **read(json_object(checkpoint.directory / name))}
             return
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path.name} has more than {_MOST_BYTES} bytes")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is not an object of JSON")
-    return found
 
 
 def _of_modelopt(found: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def bad_safetensors(directory: Path) -> None:
 CONFIG = '{"medusa_num_heads": 1, "medusa_num_layers": 1}'
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty directory": (lambda at: None, "config.json"),
-    "no JSON": (lambda at: (at / "config.json").write_text("{"), "config.json is not JSON"),
+    "no JSON": (lambda at: (at / "config.json").write_text("{"), "config.json cannot be read"),
     "no weights": (lambda at: (at / "config.json").write_text(CONFIG), "has neither medusa_lm_head.safetensors nor"),
     "no number of heads": (lambda at: write(at, published(), heads=None), "medusa_num_heads must be a whole number"),
     "too many heads": (lambda at: write(at, published(), heads=10**9), "from 1 to 64, got 1000000000"),

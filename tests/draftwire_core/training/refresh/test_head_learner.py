@@ -127,7 +127,7 @@ def test_what_cannot_be_refreshed(target: Path, tmp_path: Path) -> None:
     source = write_head("dflash", target, tmp_path / "given")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
-    with pytest.raises(ModelLoadError, match=r"config\.json is not JSON"):
+    with pytest.raises(ModelLoadError, match=r"config\.json cannot be read"):
         is_head(str(tmp_path / "broken"))
     peagle = change_config(write_head("eagle3", target, tmp_path / "peagle"), speculators_model_type="peagle")
     with pytest.raises(ModelLoadError, match="kind 'peagle' cannot be trained"):

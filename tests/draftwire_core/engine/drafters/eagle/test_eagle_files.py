@@ -178,7 +178,7 @@ def test_bad_files(tmp_path: Path) -> None:
         with pytest.raises(ModelLoadError, match=words):
             eagle3_drafter(EagleOptions(str(directory)), target)
     (directory / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ModelLoadError, match=r"config\.json is not JSON"):
+    with pytest.raises(ModelLoadError, match=r"config\.json cannot be read"):
         eagle3_drafter(EagleOptions(str(directory)), target)
 
 
