@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import torch
 
-from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.conversation.opened_sequence import SequenceKey
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.step_times_pb2 import StepTimes
@@ -27,8 +26,39 @@ from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.tree.proposal import Proposal
 from draftwire_core.runtime.duration import step_times
 from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition
+from draftwire_core.runtime.observability.histogram import Histogram
+from draftwire_core.runtime.observability.metric_families import SIZES, STEP_SECONDS
 from draftwire_core.runtime.threads.command_thread import TooManyCommands
 from draftwire_core.runtime.threads.engine_thread import EngineThread
+
+
+class DraftingCounts:
+    """Counts since the start. One thread writes; any may read."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        """Number of nodes proposed."""
+        self.seconds = Histogram(STEP_SECONDS)
+        """Durations of the steps that drafted."""
+        self.sequences = Histogram(SIZES)
+        """Numbers of sequences that each step proposed nodes for."""
+        self.part_seconds: dict[str, float] = {}
+        """Drafting threads' time in seconds by part, for models that have been released."""
+
+    def stepped(self, seconds: float, sequences: int, nodes: int) -> None:
+        """Counts a step."""
+        self.seconds.observe(seconds)
+        self.sequences.observe(sequences)
+        self.nodes += nodes
+
+    def add(self, other: "DraftingCounts", part_seconds: Mapping[str, float]) -> None:
+        """Adds the counts of another model, and its thread's time by part."""
+        self.nodes += other.nodes
+        self.seconds.add(other.seconds)
+        self.sequences.add(other.sequences)
+        for part, seconds in part_seconds.items():
+            self.part_seconds[part] = self.part_seconds.get(part, 0.0) + seconds
+
 
 ResultT = TypeVar("ResultT")
 

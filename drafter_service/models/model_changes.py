@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Self
 
-from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.conversation.draft_loop import DraftingCounts
 from drafter_service.models.loaded_model import NoMemoryError
 from drafter_service.models.loading import Loaded, load_drafter
 from drafter_service.models.running_load import RunningLoad

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drafter_service.conversation.draft_loop import DraftLoop
-from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.conversation.draft_loop import DraftingCounts, DraftLoop
 from drafter_service.conversation.drafting_session import DraftingSession
 from drafter_service.conversation.handshake import MOST_TOKENS, own_hello
 from drafter_service.models.loaded_features import LoadedFeatureNetwork

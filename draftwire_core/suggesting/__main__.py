@@ -12,7 +12,7 @@ from rich.console import Console
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.errors import ModelLoadError
-from draftwire_core.suggesting.gain import HOW
+from draftwire_core.suggesting.candidate import HOW
 from draftwire_core.suggesting.hub_target import peeked
 from draftwire_core.suggesting.preparing import fetched, prepare, universal_is_here
 from draftwire_core.suggesting.suggestion import suggest

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from draftwire_core.suggesting.candidate import Candidate, Kind
+from draftwire_core.suggesting.candidate import DrafterCandidate, Kind
 from draftwire_core.suggesting.suggestion import Suggestion, megabytes
 from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.progress import download
@@ -33,10 +33,10 @@ _FORMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedDrafter:
     """The drafter that was chosen, if any, with what there is to say about the choice."""
 
-    candidate: Candidate | None
+    candidate: DrafterCandidate | None
     """None if the text is to be looked up in itself alone."""
     path: str
     """The drafter's files; empty if it has none of its own."""
@@ -52,7 +52,7 @@ class Prepared:
         return self.candidate.name if form is None else form.format(quote(self.path, safe="/"))
 
 
-def prepare(suggestion: Suggestion, fetch: Callable[[Candidate], Path]) -> Prepared:
+def prepare(suggestion: Suggestion, fetch: Callable[[DrafterCandidate], Path]) -> PreparedDrafter:
     """Fetches the first candidate that can be had.
 
     fetch: returns the path of a candidate's files, see `fetched`; raises FetchError.
@@ -64,12 +64,12 @@ def prepare(suggestion: Suggestion, fetch: Callable[[Candidate], Path]) -> Prepa
         except FetchError as error:
             notes.append(f"{candidate.name} is not to be had: {error} ({cost_of(candidate)})")
             continue
-        return Prepared(candidate, path, (*notes, f"{candidate.name}: {candidate.reason}"))
+        return PreparedDrafter(candidate, path, (*notes, f"{candidate.name}: {candidate.reason}"))
     notes += [f"{each.name}: {each.reason}" for each in suggestion.candidates if not each.fits]
-    return Prepared(None, "", tuple(notes))
+    return PreparedDrafter(None, "", tuple(notes))
 
 
-def cost_of(candidate: Candidate) -> str:
+def cost_of(candidate: DrafterCandidate) -> str:
     """Returns what a candidate takes, for people."""
     parts = [f"{megabytes(candidate.fetch_bytes)} to download"] if candidate.fetch_bytes else []
     parts += [f"{megabytes(candidate.memory_bytes)} of memory"] if candidate.memory_bytes else []
@@ -84,7 +84,7 @@ def universal_is_here() -> bool:
         return False
 
 
-def fetched(candidate: Candidate, console: Console) -> Path:
+def fetched(candidate: DrafterCandidate, console: Console) -> Path:
     """Returns the path of a candidate's files: those here, those of the hub, or the universal drafter's.
 
     console: shows the progress of a download. Raises FetchError.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from draftwire_core.suggesting.candidate import ACCEPTANCE, Candidate, Kind
-from draftwire_core.suggesting.gain import expected_gain
+from draftwire_core.suggesting.candidate import ACCEPTANCE, DrafterCandidate, Kind, expected_gain
 from draftwire_core.suggesting.known_drafters import MODEL, KnownDrafter, fitting, known_drafters
 from draftwire_core.suggesting.target_facts import TargetFacts
 from draftwire_tools.small_model import SMOLLM2
@@ -18,7 +17,7 @@ UNIVERSAL_READ_BYTES = 97_000_000
 """Bytes of weights that SmolLM2-135M-Instruct reads for a token."""
 _MEGA = 1_000_000
 _SCHEME = "hf://"
-LOOKUP = Candidate(
+LOOKUP = DrafterCandidate(
     kind=Kind.LOOKUP,
     name="local:ngram",
     reason="looks the text up in itself; needs no model, and gains only on text that repeats itself",
@@ -30,11 +29,11 @@ class Suggestion:
     """The drafters that fit a target, best first, and those that do not."""
 
     facts: TargetFacts
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DrafterCandidate, ...]
     """All that were considered, in the order in which they would be chosen; lookup is the last."""
 
     @property
-    def usable(self) -> tuple[Candidate, ...]:
+    def usable(self) -> tuple[DrafterCandidate, ...]:
         """The candidates that can be chosen, lookup left out: the first that can be had drafts next to lookup."""
         return tuple(each for each in self.candidates if each.fits and each.kind is not Kind.LOOKUP)
 
@@ -54,10 +53,10 @@ def suggest(
     return Suggestion(facts, (*(_with_gain(each, facts) for each in found), LOOKUP))
 
 
-def _own(facts: TargetFacts, on_gpu: bool) -> Iterator[Candidate]:
+def _own(facts: TargetFacts, on_gpu: bool) -> Iterator[DrafterCandidate]:
     if facts.mtp_layers:
         size = facts.bytes_per_token // max(1, facts.layers)
-        made = Candidate(
+        made = DrafterCandidate(
             kind=Kind.MTP,
             name="local:mtp",
             read_bytes=size,
@@ -70,7 +69,7 @@ def _own(facts: TargetFacts, on_gpu: bool) -> Iterator[Candidate]:
         yield _on_device(made, on_gpu)
     for head in facts.heads:
         yield _on_device(
-            Candidate(
+            DrafterCandidate(
                 kind=Kind(head.kind),
                 name=f"{head.directory.name} ({head.kind})",
                 source=str(head.directory),
@@ -83,10 +82,10 @@ def _own(facts: TargetFacts, on_gpu: bool) -> Iterator[Candidate]:
         )
 
 
-def _published(facts: TargetFacts, table: Sequence[KnownDrafter], on_gpu: bool) -> Iterator[Candidate]:
+def _published(facts: TargetFacts, table: Sequence[KnownDrafter], on_gpu: bool) -> Iterator[DrafterCandidate]:
     for entry, how in fitting(facts, table):
         read = entry.read_megabytes * _MEGA
-        made = Candidate(
+        made = DrafterCandidate(
             kind=Kind(entry.kind),
             name=entry.repository,
             source=f"{_SCHEME}{entry.repository}",
@@ -101,8 +100,8 @@ def _published(facts: TargetFacts, table: Sequence[KnownDrafter], on_gpu: bool) 
         yield _large_enough(made if entry.kind == MODEL else _on_device(made, on_gpu), facts)
 
 
-def _universal(facts: TargetFacts, here: bool) -> Candidate:
-    made = Candidate(
+def _universal(facts: TargetFacts, here: bool) -> DrafterCandidate:
+    made = DrafterCandidate(
         kind=Kind.UNIVERSAL,
         name="SmolLM2-135M-Instruct",
         source=SMOLLM2.name,
@@ -116,14 +115,14 @@ def _universal(facts: TargetFacts, here: bool) -> Candidate:
     return _large_enough(made, facts)
 
 
-def _on_device(made: Candidate, on_gpu: bool) -> Candidate:
+def _on_device(made: DrafterCandidate, on_gpu: bool) -> DrafterCandidate:
     """Refuses a head for a target on a GPU. Medusa's read the last hidden state, which is there."""
     if not on_gpu or made.kind is Kind.MEDUSA or not made.fits:
         return made
     return replace(made, fits=False, reason=f"{made.reason}; drafts for a target on a CPU only")
 
 
-def _large_enough(made: Candidate, facts: TargetFacts) -> Candidate:
+def _large_enough(made: DrafterCandidate, facts: TargetFacts) -> DrafterCandidate:
     """Refuses a drafter that is too large for the target to pay."""
     if not facts.bytes_per_token:
         return made
@@ -136,7 +135,7 @@ def _large_enough(made: Candidate, facts: TargetFacts) -> Candidate:
     )
 
 
-def _with_gain(made: Candidate, facts: TargetFacts) -> Candidate:
+def _with_gain(made: DrafterCandidate, facts: TargetFacts) -> DrafterCandidate:
     if not facts.bytes_per_token or made.kind not in ACCEPTANCE:
         return made
     return replace(made, gain=expected_gain(ACCEPTANCE[made.kind], made.read_bytes / facts.bytes_per_token))

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from draftwire import Client, Speculation
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.learning_directory import LearningState
 from draftwire_core.training.learning.texts.served_text import ServedText
 from tests.harness import processes
 from tests.harness.checkout import MODELS

@@ -18,7 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
-from draftwire_core.engine.model.ranks.split_check import SplitError, check_devices
+from draftwire_core.engine.model.ranks.sharded_layers import SplitError, check_devices
 from draftwire_core.engine.model.reading.read_model import check_model_splits
 
 _START_SECONDS = 300.0

@@ -105,6 +105,7 @@ def learn(
 
     from draftwire_core.engine.model.packed_model import ModelLoadError
     from draftwire_core.engine.text.tokenizer import Tokenizer
+    from draftwire_core.training.learning.learning_directory import Versions
     from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
     from draftwire_core.training.learning.seats.local_seat import LocalSeat
     from draftwire_core.training.learning.seats.seat import Seat
@@ -112,7 +113,6 @@ def learn(
     from draftwire_core.training.learning.text_learner import TextTraining
     from draftwire_core.training.learning.texts.own_text import OwnText
     from draftwire_core.training.learning.texts.prompts import built_in_prompts, prompts_of
-    from draftwire_core.training.learning.versions import Versions
     from draftwire_core.training.refresh.trial import TrialOptions
 
     if learn_prompts is not None and not own_text:

@@ -1,12 +1,15 @@
-"""The state of learning on disk: what drafts, what it was made of, and what has been learned."""
+"""The directory of a learner: its lock, its state, and the checkpoints that were learned."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from draftwire import LearnerActivity, Learning, LearningRound
 
@@ -68,3 +71,58 @@ class LearningState:
 def _text_of(value: Any) -> str:
     assert isinstance(value, datetime)
     return value.isoformat()
+
+
+class DirectoryLock:
+    """Held within its block. The system frees it when the process ends, however that happens."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+
+    def __enter__(self) -> Self:
+        """Takes the lock. Raises ValueError if another process has it."""
+        self._file = (self._directory / "lock").open("a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ValueError(f"--dir: another learner uses {self._directory}") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Frees the lock."""
+        self._file.close()
+
+
+_KEPT = 2
+"""Checkpoints that stay: the one that drafts, and the one before it."""
+
+
+class Versions:
+    """The checkpoints of a directory: v00001 and so on."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory.resolve()
+
+    def path(self, number: int) -> Path:
+        """Returns the directory of a checkpoint."""
+        return self._directory / f"v{number:05d}"
+
+    def number(self, model: str) -> int | None:
+        """Returns the number of the checkpoint that a drafter has loaded; None for another model."""
+        path = Path(model)
+        digits = path.name.removeprefix("v")
+        return int(digits) if path.parent == self._directory and digits.isdecimal() else None
+
+    def tidy(self, promoted: int, candidate: int = 0) -> None:
+        """Deletes the checkpoints that nobody needs: unfinished, rejected and old ones.
+
+        promoted: number of the one that drafts; 0 if none does. candidate: number of one that is yet to be tried.
+        """
+        drafted = [self.path(number) for number in range(1, promoted + 1) if self.path(number).is_dir()]
+        kept = {*drafted[-_KEPT:], self.path(candidate)}
+        for each in self._directory.glob("v[0-9]*"):
+            if each not in kept:
+                shutil.rmtree(each, ignore_errors=True)

@@ -25,15 +25,13 @@ from draftwire.errors import (
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.rpc.channel import Backoff
-from draftwire_core.training.learning.directory_lock import DirectoryLock
-from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.learning_directory import DirectoryLock, LearningState, Versions
 from draftwire_core.training.learning.seats.seat import Seat, Seated
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText
 from draftwire_core.training.learning.texts.lookup_texts import write_lookup_texts
 from draftwire_core.training.learning.texts.served_text import Origin, ServedText
 from draftwire_core.training.learning.texts.text_store import TextStore
-from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 
@@ -72,7 +70,7 @@ class LearningOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LearnedCheckpoint:
     """A checkpoint that is better on held-out texts, until a trial decides."""
 
     version: int
@@ -106,7 +104,7 @@ class LearningLoop:
     store: TextStore = field(init=False)
     _follower: TrafficFollower | None = field(init=False, default=None)
     _learner: TextLearner | None = field(init=False, default=None)
-    _candidate: Candidate | None = field(init=False, default=None)
+    _candidate: LearnedCheckpoint | None = field(init=False, default=None)
     _asked: set[tuple[int, ...]] = field(init=False, default_factory=set)
     """Prompts of the requests that the learner sent itself."""
     _questions: int = field(init=False, default=0)
@@ -275,7 +273,7 @@ class LearningLoop:
         if self.store.tokens - self._written >= self.options.tokens:
             self._write_lookup_texts()
 
-    def _learn(self, learner: TextLearner) -> Candidate | None:
+    def _learn(self, learner: TextLearner) -> LearnedCheckpoint | None:
         """Trains on the newest texts. Returns the checkpoint, if it is better on held-out ones."""
         self._report("training")
         state, options = self.state, self.options
@@ -299,12 +297,12 @@ class LearningLoop:
             try:
                 learner.write(self.versions.path(state.version))
                 self._save()
-                return Candidate(state.version, line)
+                return LearnedCheckpoint(state.version, line)
             except (OSError, SafetensorError) as error:  # no room, for example
                 reason = f"the checkpoint cannot be written: {error}"
         else:
             reason = "it is no better"
-        self._end_round(learner, Candidate(state.version, line), Verdict(False, state.drafter, reason))
+        self._end_round(learner, LearnedCheckpoint(state.version, line), Verdict(False, state.drafter, reason))
         return None
 
     def _examples(self, learner: TextLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
@@ -312,7 +310,7 @@ class LearningLoop:
         read = (learner.example(text.prompt.tolist(), text.output.tolist()) for text in texts)
         return [each for each in read if each is not None]
 
-    def _decide(self, learner: TextLearner, candidate: Candidate) -> Verdict:
+    def _decide(self, learner: TextLearner, candidate: LearnedCheckpoint) -> Verdict:
         """Tries a checkpoint on the traffic, or on held-out prompts while there is none."""
         assert self._follower is not None
         self._report("trying")
@@ -332,7 +330,7 @@ class LearningLoop:
         self._tidy()
         return verdict
 
-    def _end_round(self, learner: TextLearner, candidate: Candidate, verdict: Verdict) -> None:
+    def _end_round(self, learner: TextLearner, candidate: LearnedCheckpoint, verdict: Verdict) -> None:
         """Says and notes what was decided about a version."""
         self._candidate = None
         self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")

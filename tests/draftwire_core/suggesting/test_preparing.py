@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from draftwire_core.suggesting.candidate import Candidate, Kind
+from draftwire_core.suggesting.candidate import DrafterCandidate, Kind
 from draftwire_core.suggesting.preparing import fetched, prepare
 from draftwire_core.suggesting.suggestion import suggest
 from draftwire_core.suggesting.target_facts import TargetFacts
@@ -30,7 +30,7 @@ FACTS = TargetFacts(
 
 
 def test_the_first_that_can_be_had_is_taken() -> None:
-    def fetch(candidate: Candidate) -> Path:
+    def fetch(candidate: DrafterCandidate) -> Path:
         if candidate.kind is Kind.EAGLE3:
             raise FetchError("cannot reach the hub")
         return Path("/files of models/small")
@@ -46,7 +46,7 @@ def test_the_first_that_can_be_had_is_taken() -> None:
 
 
 def test_without_a_network_the_text_is_looked_up_in_itself() -> None:
-    def fetch(candidate: Candidate) -> Path:
+    def fetch(candidate: DrafterCandidate) -> Path:
         raise FetchError("cannot be reached")
 
     ready = prepare(suggest(FACTS), fetch)

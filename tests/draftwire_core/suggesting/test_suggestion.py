@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from draftwire_core.engine.errors import ModelLoadError
-from draftwire_core.suggesting.candidate import Candidate, Kind
+from draftwire_core.suggesting.candidate import DrafterCandidate, Kind
 from draftwire_core.suggesting.known_drafters import KnownDrafter, known_drafters
 from draftwire_core.suggesting.model_names import gguf_names, same_model
 from draftwire_core.suggesting.suggestion import Suggestion, suggest
@@ -40,7 +40,7 @@ MISTRAL = {"model_type": "mistral", "num_hidden_layers": 32, "hidden_size": 4096
 LARGE = {"model.embed_tokens.weight": 1000 * MB, "lm_head.weight": 1000 * MB, "model.layers.0.mlp": 14000 * MB}
 
 
-def chosen(suggestion: Suggestion) -> Candidate | None:
+def chosen(suggestion: Suggestion) -> DrafterCandidate | None:
     return next(iter(suggestion.usable), None)
 
 

@@ -19,8 +19,7 @@ from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
-from draftwire_core.engine.model.ranks.sharded_layers import keep_own_parts
-from draftwire_core.engine.model.ranks.split_check import SplitError
+from draftwire_core.engine.model.ranks.sharded_layers import SplitError, keep_own_parts
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
 from draftwire_core.engine.model.recurrent.mixer import Mixer
 from draftwire_core.engine.model.rows import FixedRows, Rows

@@ -3,6 +3,8 @@
 Transformers keeps parts as distributed tensors, whose dispatch costs time at every layer. Here the parts become plain
 layers, which are then packed, fused and made row-exact like those of a whole model, with a collective wherever the plan
 has one. Layers that the plan splits in other ways (experts) are left to transformers' code.
+
+Whether a model can be split is checked by its configuration alone, before any weights are read.
 """
 
 from __future__ import annotations
@@ -15,12 +17,44 @@ import transformers
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
-from draftwire_core.engine.model.ranks.split_check import SplitError
+
+_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "moe_intermediate_size")
+"""Fields of a configuration that must divide equally among ranks."""
+
+
+class SplitError(ValueError):
+    """Raised if a model cannot be split as requested; the message names the setting and the configuration's field."""
+
+
+def check_split(config: PretrainedConfig, ranks: int) -> None:
+    """Raises SplitError if a model of this configuration cannot be split among `ranks` ranks."""
+    text = config.get_text_config(decoder=True)
+    if not getattr(text, "base_model_tp_plan", None):
+        raise SplitError(
+            f"--tensor-parallel: models of type {text.model_type} cannot be split (base_model_tp_plan of their "
+            "configuration is empty)"
+        )
+    if getattr(config, "quantization_config", None):
+        raise SplitError("--tensor-parallel: quantized checkpoints (quantization_config) cannot be split")
+    for field in _DIVIDED:
+        value = getattr(text, field, None)
+        if isinstance(value, int) and value % ranks:
+            raise SplitError(
+                f"--tensor-parallel: {field} of the model's configuration is {value}, which is not divisible by "
+                f"{ranks} ranks"
+            )
+
+
+def check_devices(device: str, ranks: int) -> None:
+    """Raises SplitError if there are fewer GPUs than ranks; ranks on a CPU share it."""
+    if device == "cuda" and torch.cuda.device_count() < ranks:
+        seen = torch.cuda.device_count()
+        raise SplitError(f"--tensor-parallel: {ranks} ranks need a GPU each (--device cuda), but torch sees {seen}")
 
 
 class SummedLinear(nn.Module):

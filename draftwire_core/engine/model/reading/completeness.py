@@ -1,4 +1,4 @@
-"""Checks that a checkpoint has every tensor of its model, and no others.
+"""Checks that a checkpoint has every tensor of its model, and no others; computes those that no checkpoint stores.
 
 transformers fills what is missing with random numbers and leaves out what it does not know. Either way the model would
 compute something else than the checkpoint's authors meant.
@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from transformers import PretrainedConfig
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
@@ -86,3 +87,15 @@ def without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def compute_buffers(model: PreTrainedModel) -> None:
+    """Fills the buffers that are computed rather than stored, by transformers' own initialisation."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not tensor.is_meta:
+            tensor._is_hf_initialized = True  # so that it stays as it is
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+    model.initialize_weights()

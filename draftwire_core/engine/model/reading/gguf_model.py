@@ -29,7 +29,7 @@ from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
-from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
+from draftwire_core.engine.model.reading.completeness import compute_buffers
 from draftwire_core.engine.model.reading.conversions import Conversions
 
 _VALUES_AT_ONCE = 1 << 20

@@ -32,8 +32,7 @@ from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.half_weight import HalfWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
 from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
-from draftwire_core.engine.model.reading.completeness import needs_no_place
-from draftwire_core.engine.model.reading.computed_buffers import compute_buffers
+from draftwire_core.engine.model.reading.completeness import compute_buffers, needs_no_place
 from draftwire_core.engine.model.reading.conversions import Conversions
 from draftwire_core.engine.model.reading.quantisation import forget_quantisation, quantisation_of
 

@@ -26,8 +26,7 @@ from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from draftwire_core.engine.model.linear.row_exact import can_pack
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
-from draftwire_core.engine.model.ranks.sharded_layers import split_on
-from draftwire_core.engine.model.ranks.split_check import SplitError, check_split
+from draftwire_core.engine.model.ranks.sharded_layers import SplitError, check_split, split_on
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
 from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
 from draftwire_core.engine.model.reading.quantised_model import quantised_model

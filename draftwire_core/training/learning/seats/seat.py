@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from draftwire import Client
-from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.learning_directory import LearningState
 from draftwire_core.training.refresh.trial import Verdict
 
 

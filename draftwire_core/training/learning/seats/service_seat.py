@@ -7,9 +7,8 @@ from pathlib import Path
 
 from draftwire import Client
 from draftwire.errors import InternalError, RolloutNotFoundError
-from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.seats.seat import Seated
-from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.trial import Verdict
 
 _LOAD_SECONDS = 300.0

@@ -1,4 +1,4 @@
-"""The state of learning on disk."""
+"""The directory of a learner: its lock, its state, and the checkpoints that were learned."""
 
 import json
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import LearningRound
-from draftwire_core.training.learning.learning_state import LearningState
+from draftwire_core.training.learning.learning_directory import DirectoryLock, LearningState, Versions
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -33,3 +33,37 @@ def test_one_that_was_written_before_rounds_were_kept(tmp_path: Path) -> None:
 def test_a_damaged_one_is_none(content: str, tmp_path: Path) -> None:
     (tmp_path / "learning.json").write_text(content)
     assert LearningState.read(tmp_path) is None
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Versions:
+    for name in ("v00001", "v00003", "v00004", "v00006", "v00007.new"):
+        (tmp_path / name).mkdir()
+    return Versions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("promoted", "candidate", "left"),
+    [(4, 0, "v00003 v00004"), (4, 6, "v00003 v00004 v00006"), (1, 0, "v00001"), (0, 0, ""), (0, 6, "v00006")],
+)
+def test_the_one_that_drafts_and_the_one_before_stay(
+    promoted: int, candidate: int, left: str, versions: Versions, tmp_path: Path
+) -> None:
+    versions.tidy(promoted, candidate)
+    assert sorted(each.name for each in tmp_path.iterdir()) == left.split()
+
+
+def test_a_drafters_model_is_known_by_its_path(versions: Versions, tmp_path: Path) -> None:
+    assert versions.number(str(versions.path(12))) == 12
+    assert versions.number(str(tmp_path / "other")) is None
+    assert versions.number("/elsewhere/v00012") is None
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path):
+        with pytest.raises(ValueError, match=f"--dir: another learner uses {tmp_path}"), DirectoryLock(tmp_path):
+            pytest.fail("it is taken")
+        with pytest.raises(ValueError, match="another learner"), DirectoryLock(tmp_path):
+            pytest.fail("it is still taken")
+    with DirectoryLock(tmp_path):
+        pass

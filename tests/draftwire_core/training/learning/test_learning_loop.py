@@ -25,12 +25,11 @@ from draftwire.errors import (
 from draftwire_core.engine.drafters.lookup.shared_text_file import read_shared_texts
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning import learning_loop
+from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
-from draftwire_core.training.learning.learning_state import LearningState
 from draftwire_core.training.learning.seats.local_seat import LocalSeat
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.text_store import TextStore
-from draftwire_core.training.learning.versions import Versions
 from draftwire_core.training.refresh.trial import TrialOptions
 from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
 

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 import torch
+from transformers import GPT2Config, LlamaConfig, Qwen3MoeConfig
 from transformers.distributed import utils
 
 from draftwire_core.engine.model.ranks import sharded_layers
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
-from draftwire_core.engine.model.ranks.sharded_layers import split_on
-from draftwire_core.engine.model.ranks.split_check import SplitError
+from draftwire_core.engine.model.ranks.sharded_layers import SplitError, check_devices, check_split, split_on
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import LONG_PATIENCE
 
@@ -50,3 +50,45 @@ class TestProcess:
             [sys.executable, "-c", OLDER], cwd=ROOT, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_a_model_whose_parts_are_equal_can_be_split() -> None:
+    check_split(LlamaConfig(num_attention_heads=8, num_key_value_heads=4, intermediate_size=64), 4)
+    check_devices("cpu", 64)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=6),
+            "num_attention_heads of the model's configuration is 6",
+        ),
+        (
+            LlamaConfig(num_attention_heads=8, num_key_value_heads=2),
+            "num_key_value_heads of the model's configuration is 2",
+        ),
+        (
+            LlamaConfig(num_attention_heads=8, num_key_value_heads=4, intermediate_size=62),
+            "intermediate_size of the model's configuration is 62",
+        ),
+        (
+            Qwen3MoeConfig(num_attention_heads=8, num_key_value_heads=4, moe_intermediate_size=70),
+            "moe_intermediate_size of the model's configuration is 70",
+        ),
+        (GPT2Config(), "base_model_tp_plan"),
+        (
+            LlamaConfig(num_attention_heads=8, num_key_value_heads=4, quantization_config={"bits": 4}),
+            "quantization_config",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_named_by_its_field(config: LlamaConfig, reason: str) -> None:
+    with pytest.raises(SplitError, match=reason) as raised:
+        check_split(config, 4)
+    assert "--tensor-parallel" in str(raised.value)
+
+
+def test_each_rank_needs_a_gpu() -> None:
+    with pytest.raises(SplitError, match="4096 ranks need a GPU each"):
+        check_devices("cuda", 4096)
