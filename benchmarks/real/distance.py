@@ -1,26 +1,31 @@
 """Measures how close outputs and logits of small published models are to llama.cpp's, on the same GGUF files.
 
-    python -m benchmarks.real.distance [--targets SmolLM2] [--texts 4] [--length 64] [--tokens 32] [--threads 1]
-        [--results DIR] [--json]
+    python -m benchmarks.real.distance [--targets SmolLM2] [--more 20] [--texts 4] [--length 64] [--tokens 32]
+        [--threads 1] [--answers DIR] [--results DIR] [--json]
 
-Outputs: the first greedy tokens after eight short prompts, and how many prompts have equal ones here and in llama.cpp.
-Two releases of llama.cpp, both wheels of xllamacpp, are compared with each other likewise. Where outputs part, the
-lead is that of the likelier one of the two tokens over the next one, in logits, computed here.
+Outputs: the first greedy tokens after eight short prompts, and after more of the tasks "chat" and "code". Counted are
+prompts with the same output as in llama.cpp compiled for AVX2: of draftwire, of the same release compiled for other
+instruction sets, of this build run in other ways, and of an older release. So the figures say how often two users of
+llama.cpp get the same outputs. Shares have 95 % intervals (Wilson's), as if prompts had been drawn at random. Where
+outputs part, the lead is that of the likelier one of the two tokens over the next one, in logits, computed here.
 
-Logits: the Kullback-Leibler divergence from the same file with its weights expanded to float32 (transformers), after
-each token of some texts, in nats. Nothing here is timed.
+Logits: the Kullback-Leibler divergence from the same file with its weights expanded to float32 (transformers), and from
+llama.cpp compiled for AVX2, after each token of some texts, in nats. Nothing here is timed. A run that is killed
+continues with the answers in --answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +35,7 @@ from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.environment import Environment, PeerUnavailable
 from benchmarks.peers.expanded_model import expanded_model
+from benchmarks.peers.llama_builds import llama_builds
 from benchmarks.real.prompts import real_prompts
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.model.packed_batch import BatchBuilder
@@ -48,13 +54,41 @@ PROMPTS = (
     "My favourite recipe for bread is",
     "The largest planet in the solar system",
 )
-RELEASES = {
-    release: Environment(f"llama.cpp-{release}", (f"xllamacpp=={release}", "numpy"), ("xllamacpp",))
-    for release in ("2026.10.11549", "2026.4.8929")
+MORE_TASKS = ("chat", "code")
+"""Tasks whose prompts are short."""
+_OLDER = "2026.4.8929"
+_LIKELY = 1.96
+"""Standard deviations of a normal distribution that 95 % are within."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A build of llama.cpp, and how it is run."""
+
+    instructions: str = "AVX2"
+    """The instruction set that it is compiled for, of those in llama_builds."""
+    options: tuple[str, ...] = ()
+    """Options of the runner."""
+    environment: Environment | None = None
+    """The environment of a release of xllamacpp, instead of a build in llama_builds."""
+
+
+OURS, BASE = "draftwire", "llama.cpp"
+WAYS = {
+    BASE: Way(),
+    f"{BASE} with AVX-512": Way("AVX-512"),
+    f"{BASE} with AVX": Way("AVX"),
+    f"{BASE}, one token a batch": Way(options=("--one-by-one",)),
+    f"{BASE}, no flash attention": Way(options=("--no-flash-attention",)),
+    f"{BASE} {_OLDER}": Way(
+        environment=Environment(f"llama.cpp-{_OLDER}", (f"xllamacpp=={_OLDER}", "numpy"), ("xllamacpp",))
+    ),
 }
-"""Environments of llama.cpp, the newest release first. The last part of a release is llama.cpp's own number."""
+"""Ways to run llama.cpp. The older release is a wheel with AVX2, too."""
 _LONGEST = 512
 """Tokens of a text or an output with its prompt."""
+_SHOWN = 60
+"""Characters of a prompt in the report."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +104,15 @@ class Answers:
 def equal_outputs(these: Sequence[Sequence[int]], those: Sequence[Sequence[int]]) -> int:
     """Returns how many outputs are equal."""
     return sum(list(one) == list(other) for one, other in zip(these, those, strict=True))
+
+
+def share(count: int, of: int) -> str:
+    """Returns a count with the 95 % interval of its share."""
+    part, spread = count / of, _LIKELY**2 / of
+    middle = part + spread / 2
+    half = math.sqrt(spread * (part * (1 - part) + spread / 4))
+    low, high = (100 * (middle + side) / (1 + spread) for side in (-half, half))
+    return f"{count} of {of} ({low:.0f} to {high:.0f} %)"
 
 
 def parting(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -91,6 +134,20 @@ def _log_probabilities(logits: np.ndarray) -> np.ndarray:
     wide -= wide.max()
     found: np.ndarray = wide - np.log(np.exp(wide).sum())
     return found
+
+
+def kept_answers(place: Path | None, name: str, make: Callable[[], Answers]) -> Answers:
+    """Returns the answers that a directory has under a name, or makes and keeps them. place: None keeps nothing."""
+    if place is None:
+        return make()
+    outputs, logits = place / f"{name}.json", place / f"{name}.npy"
+    if outputs.exists():
+        return Answers(json.loads(outputs.read_text()), np.load(logits))
+    made = make()
+    place.mkdir(parents=True, exist_ok=True)
+    np.save(logits, made.logits)
+    outputs.write_text(json.dumps(made.outputs))
+    return made
 
 
 class OurModel:
@@ -130,20 +187,26 @@ class OurModel:
         return found
 
 
-def llama_answers(
-    environment: Environment, path: Path, order: dict[str, list[list[int]]], tokens: int, threads: int
-) -> Answers:
+def llama_answers(way: Way, path: Path, order: dict[str, list[list[int]]], tokens: int, threads: int) -> Answers:
     """Runs llama.cpp. Raises PeerUnavailable."""
-    environment.prepare()
+    options = [*way.options, "--model", str(path), "--threads", str(threads)]
+    if way.environment is None:
+        python, build = sys.executable, llama_builds()[way.instructions]
+        options += ["--library", str(build.library), "--backend", str(build.backend)]
+    else:
+        way.environment.prepare()
+        python = str(way.environment.python)
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         asked, outputs, logits = place / "order.json", place / "outputs.json", place / "logits.npy"
         asked.write_text(json.dumps({**order, "tokens": tokens}))
-        command = [str(environment.python), "-m", "benchmarks.peers.runners.run_llama_logits", "--model", str(path)]
-        command += ["--threads", str(threads), "--order", str(asked)]
-        command += ["--outputs", str(outputs), "--logits", str(logits)]
+        options += ["--order", str(asked), "--outputs", str(outputs), "--logits", str(logits)]
         ran = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
+            [python, "-m", "benchmarks.peers.runners.run_llama_logits", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
         if ran.returncode:
             raise PeerUnavailable(f"llama.cpp ends with status {ran.returncode}: {ran.stderr[-400:]}")
@@ -157,39 +220,48 @@ def reference_logits(path: Path, texts: Sequence[Sequence[int]]) -> np.ndarray:
         return np.concatenate([model(torch.tensor([each]), use_cache=False).logits[0].numpy() for each in texts])
 
 
+def compare(reference: np.ndarray, answers: Mapping[str, Answers]) -> dict[str, object]:
+    """Returns the figures of engines, OURS and BASE among them. reference: the logits in float32."""
+    found: dict[str, object] = {"positions": len(reference)}
+    base = answers[BASE]
+    few, all_ = len(PROMPTS), len(base.outputs)
+    away = {engine: divergences(reference, each.logits) for engine, each in answers.items()}
+    for engine, each in answers.items():
+        found[f"{engine}: divergence, mean"] = float(away[engine].mean())
+        found[f"{engine}: divergence, largest"] = float(away[engine].max())
+        if engine == BASE:
+            continue
+        found[f"{engine}: divergence from {BASE}, mean"] = float(divergences(base.logits, each.logits).mean())
+        found[f"{engine}: equal outputs"] = equal_outputs(base.outputs[:few], each.outputs[:few])
+        found[f"{engine}: equal outputs of all"] = share(equal_outputs(base.outputs, each.outputs), all_)
+    found[f"{OURS} / {BASE}: divergence, mean"] = float(away[OURS].mean() / away[BASE].mean())
+    found[f"{OURS} / {BASE}: divergence, largest"] = float(away[OURS].max() / away[BASE].max())
+    return found
+
+
 def measure(name: str, path: Path, options: argparse.Namespace) -> dict[str, object]:
-    """Measures one model. Raises PeerUnavailable."""
+    """Measures one model. Raises PeerUnavailable, and ValueError for a number of prompts that there is not."""
     tokenizer = Tokenizer.load(str(path))
     passages = [each.text for each in real_prompts(options.texts) if each.task == "summary"]
+    more = [each.text for each in real_prompts(options.more) if each.task in MORE_TASKS] if options.more else []
+    prompts = [*PROMPTS, *more]
     order = {
-        "prompts": [tokenizer.encode(each) for each in PROMPTS],
+        "prompts": [tokenizer.encode(each) for each in prompts],
         "texts": [tokenizer.encode(each)[: options.length] for each in passages],
     }
-    llama = {
-        release: llama_answers(environment, path, order, options.tokens, options.threads)
-        for release, environment in RELEASES.items()
-    }
-    reference = reference_logits(path, order["texts"])
     model = OurModel(path)
-    ours = model.answers(order, options.tokens)
-    newest, older = llama.values()
-    found: dict[str, object] = {"positions": len(reference)}
-    distances = {"draftwire": divergences(reference, ours.logits)} | {
-        f"llama.cpp {release}": divergences(reference, each.logits) for release, each in llama.items()
-    }
-    for engine, each in distances.items():
-        found[f"{engine}: divergence, mean"] = float(each.mean())
-        found[f"{engine}: divergence, largest"] = float(each.max())
-    mine, *theirs = distances.values()
-    found["draftwire / llama.cpp: divergence, mean"] = float(mine.mean() / theirs[0].mean())
-    found["draftwire / llama.cpp: divergence, largest"] = float(mine.max() / theirs[0].max())
-    found["draftwire and llama.cpp: equal outputs"] = equal_outputs(ours.outputs, newest.outputs)
-    found["two releases of llama.cpp: equal outputs"] = equal_outputs(newest.outputs, older.outputs)
+    engines: dict[str, Callable[[], Answers]] = {OURS: partial(model.answers, order, options.tokens)}
+    for engine, way in WAYS.items():
+        engines[engine] = partial(llama_answers, way, path, order, options.tokens, options.threads)
+    answers = {engine: kept_answers(options.answers, f"{name}, {engine}", make) for engine, make in engines.items()}
+    found = compare(reference_logits(path, order["texts"]), answers)
     leads = {}
-    for text, prompt, one, other in zip(PROMPTS, order["prompts"], ours.outputs, newest.outputs, strict=True):
+    for text, prompt, one, other in zip(
+        prompts, order["prompts"], answers[OURS].outputs, answers[BASE].outputs, strict=True
+    ):
         at = parting(one, other)
         if at is not None:
-            leads[text] = f"{model.lead([*prompt, *one[:at]]):.3f} at token {at + 1}"
+            leads[text[:_SHOWN]] = f"{model.lead([*prompt, *one[:at]]):.3f} at token {at + 1}"
     found["lead where outputs part"] = leads
     return {f"{name}, {figure}": value for figure, value in found.items()}
 
@@ -198,10 +270,12 @@ def main() -> None:
     """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(REAL_MODELS), help="SmolLM2, Gemma 3, or both")
+    parser.add_argument("--more", type=int, default=20, help="further prompts of each task, up to 20")
     parser.add_argument("--texts", type=int, default=4, help="texts whose logits are compared, from 1 to 20")
     parser.add_argument("--length", type=int, default=64, help=f"most tokens of a text, up to {_LONGEST}")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of an output")
     parser.add_argument("--threads", type=int, default=1, help="of each engine")
+    parser.add_argument("--answers", type=Path, metavar="DIR", help="keep answers, and use those of an earlier run")
     add_report_options(parser)
     options = parser.parse_args()
     targets = options.targets.split(",")
@@ -210,7 +284,11 @@ def main() -> None:
     if not 1 <= options.length <= _LONGEST:
         parser.error(f"--length: expected 1 to {_LONGEST}, got {options.length}")
     torch.set_num_threads(options.threads)
-    figures: dict[str, object] = {"prompts": len(PROMPTS), "tokens of an output": options.tokens}
+    figures: dict[str, object] = {
+        "prompts": len(PROMPTS),
+        "prompts of all": len(PROMPTS) + options.more * len(MORE_TASKS),
+        "tokens of an output": options.tokens,
+    }
     try:
         for name in targets:
             figures |= measure(name, REAL_MODELS[name].file.fetch(), options)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.real.distance import divergences, equal_outputs, parting
+from benchmarks.real.distance import BASE, OURS, PROMPTS, Answers, compare, divergences, equal_outputs, parting, share
 
 
 def test_outputs_are_equal_if_all_their_tokens_are() -> None:
@@ -22,3 +22,23 @@ def test_divergences_are_those_of_the_definition_after_each_token() -> None:
 def test_other_numbers_of_positions_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="zip"):
         divergences(np.zeros((2, 3)), np.zeros((1, 3)))
+
+
+def test_the_interval_of_a_share_is_wilsons() -> None:
+    assert share(5, 8) == "5 of 8 (31 to 86 %)"
+    assert share(8, 8) == "8 of 8 (68 to 100 %)"
+    assert share(0, 48) == "0 of 48 (0 to 7 %)"
+
+
+def test_engines_are_compared_with_llama_cpp_and_with_float32() -> None:
+    reference = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
+    outputs = [[1, 2]] * len(PROMPTS) + [[3, 4]] * 2
+    base = Answers(outputs, reference + 1)
+    ours = Answers([[1, 3], *outputs[1:-1], [3, 5]], reference * 2)
+    found = compare(reference, {OURS: ours, BASE: base, "another": base})
+    assert found[f"{OURS}: equal outputs"] == len(PROMPTS) - 1
+    assert found[f"{OURS}: equal outputs of all"] == share(len(PROMPTS), len(PROMPTS) + 2)
+    assert found["another: equal outputs"] == len(PROMPTS)
+    assert found["another: divergence, largest"] == pytest.approx(0, abs=1e-12)
+    assert found[f"{OURS}: divergence, mean"] == pytest.approx(divergences(reference, ours.logits).mean())
+    assert found[f"{OURS}: divergence from {BASE}, mean"] == pytest.approx(divergences(base.logits, ours.logits).mean())
