@@ -1,7 +1,7 @@
 """Measures how close outputs and logits of small published models are to llama.cpp's, on the same GGUF files.
 
-    python -m benchmarks.real.distance [--targets SmolLM2] [--more 20] [--texts 4] [--length 64] [--tokens 32]
-        [--threads 1] [--answers DIR] [--results DIR] [--json]
+    python -m benchmarks.real.distance [--targets SmolLM2] [--ways "with AVX-512"] [--more 20] [--texts 8]
+        [--length 64] [--tokens 32] [--threads 1] [--answers DIR] [--results DIR] [--json]
 
 Outputs: the first greedy tokens after eight short prompts, and after more of the tasks "chat" and "code". Counted are
 prompts with the same output as in llama.cpp compiled for AVX2: of draftwire, of the same release compiled for other
@@ -75,16 +75,15 @@ class Way:
 
 OURS, BASE = "draftwire", "llama.cpp"
 WAYS = {
-    BASE: Way(),
-    f"{BASE} with AVX-512": Way("AVX-512"),
-    f"{BASE} with AVX": Way("AVX"),
-    f"{BASE}, one token a batch": Way(options=("--one-by-one",)),
-    f"{BASE}, no flash attention": Way(options=("--no-flash-attention",)),
-    f"{BASE} {_OLDER}": Way(
+    "with AVX-512": Way("AVX-512"),
+    "with AVX": Way("AVX"),
+    "one token a batch": Way(options=("--one-by-one",)),
+    "no flash attention": Way(options=("--no-flash-attention",)),
+    _OLDER: Way(
         environment=Environment(f"llama.cpp-{_OLDER}", (f"xllamacpp=={_OLDER}", "numpy"), ("xllamacpp",))
     ),
 }
-"""Ways to run llama.cpp. The older release is a wheel with AVX2, too."""
+"""Ways to run llama.cpp that are compared with it. The older release is a wheel with AVX2, too."""
 _LONGEST = 512
 """Tokens of a text or an output with its prompt."""
 _SHOWN = 60
@@ -251,7 +250,7 @@ def measure(name: str, path: Path, options: argparse.Namespace) -> dict[str, obj
     }
     model = OurModel(path)
     engines: dict[str, Callable[[], Answers]] = {OURS: partial(model.answers, order, options.tokens)}
-    for engine, way in WAYS.items():
+    for engine, way in {BASE: Way(), **{f"{BASE} {each}": WAYS[each] for each in options.ways}}.items():
         engines[engine] = partial(llama_answers, way, path, order, options.tokens, options.threads)
     answers = {engine: kept_answers(options.answers, f"{name}, {engine}", make) for engine, make in engines.items()}
     found = compare(reference_logits(path, order["texts"]), answers)
@@ -270,8 +269,9 @@ def main() -> None:
     """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(REAL_MODELS), help="SmolLM2, Gemma 3, or both")
+    parser.add_argument("--ways", default=",".join(WAYS), help="ways to run llama.cpp, by default all")
     parser.add_argument("--more", type=int, default=20, help="further prompts of each task, up to 20")
-    parser.add_argument("--texts", type=int, default=4, help="texts whose logits are compared, from 1 to 20")
+    parser.add_argument("--texts", type=int, default=8, help="texts whose logits are compared, from 1 to 20")
     parser.add_argument("--length", type=int, default=64, help=f"most tokens of a text, up to {_LONGEST}")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of an output")
     parser.add_argument("--threads", type=int, default=1, help="of each engine")
@@ -281,6 +281,9 @@ def main() -> None:
     targets = options.targets.split(",")
     if unknown := [name for name in targets if name not in REAL_MODELS]:
         parser.error(f"--targets: {unknown[0]!r} is not one of {', '.join(REAL_MODELS)}")
+    options.ways = options.ways.split(",")
+    if unknown := [way for way in options.ways if way not in WAYS]:
+        parser.error(f"--ways: {unknown[0]!r} is not one of {', '.join(WAYS)}")
     if not 1 <= options.length <= _LONGEST:
         parser.error(f"--length: expected 1 to {_LONGEST}, got {options.length}")
     torch.set_num_threads(options.threads)
