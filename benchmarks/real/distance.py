@@ -79,9 +79,7 @@ WAYS = {
     "with AVX": Way("AVX"),
     "one token a batch": Way(options=("--one-by-one",)),
     "no flash attention": Way(options=("--no-flash-attention",)),
-    _OLDER: Way(
-        environment=Environment(f"llama.cpp-{_OLDER}", (f"xllamacpp=={_OLDER}", "numpy"), ("xllamacpp",))
-    ),
+    _OLDER: Way(environment=Environment(f"llama.cpp-{_OLDER}", (f"xllamacpp=={_OLDER}", "numpy"), ("xllamacpp",))),
 }
 """Ways to run llama.cpp that are compared with it. The older release is a wheel with AVX2, too."""
 _LONGEST = 512
