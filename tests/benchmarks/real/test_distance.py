@@ -33,12 +33,13 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
 def test_engines_are_compared_with_llama_cpp_and_with_float32() -> None:
     reference = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
     outputs = [[1, 2]] * len(PROMPTS) + [[3, 4]] * 2
-    base = Answers(outputs, reference + 1)
+    base = Answers(outputs, reference * 1.5)
     ours = Answers([[1, 3], *outputs[1:-1], [3, 5]], reference * 2)
     found = compare(reference, {OURS: ours, BASE: base, "another": base})
     assert found[f"{OURS}: equal outputs"] == len(PROMPTS) - 1
     assert found[f"{OURS}: equal outputs of all"] == share(len(PROMPTS), len(PROMPTS) + 2)
     assert found["another: equal outputs"] == len(PROMPTS)
-    assert found["another: divergence, largest"] == pytest.approx(0, abs=1e-12)
+    assert found["another: divergence, largest"] == found[f"{BASE}: divergence, largest"]
+    assert found[f"another: divergence from {BASE}, mean"] == pytest.approx(0, abs=1e-12)
     assert found[f"{OURS}: divergence, mean"] == pytest.approx(divergences(reference, ours.logits).mean())
     assert found[f"{OURS}: divergence from {BASE}, mean"] == pytest.approx(divergences(base.logits, ours.logits).mean())
