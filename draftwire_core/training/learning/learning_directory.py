@@ -49,7 +49,7 @@ class LearningState:
     def read(cls, directory: Path) -> LearningState | None:
         """Returns the state of the last run; None if there is none, or a damaged one."""
         try:
-            found = {"last_round": None} | json.loads((directory / _FILE).read_text())  # earlier files have none
+            found: Any = {"last_round": None} | json.loads((directory / _FILE).read_text())  # earlier files have none
             if found["last_round"] is not None:
                 ended_at = datetime.fromisoformat(found["last_round"]["ended_at"])
                 found["last_round"] = LearningRound(**found["last_round"] | {"ended_at": ended_at})
