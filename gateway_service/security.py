@@ -12,8 +12,7 @@ from draftwire._auth.watched_files import WatchedFiles
 from draftwire._types.verifier import parse_verifiers
 from draftwire_core.runtime.process.startup_error import named_flags
 from draftwire_core.runtime.process.tls_settings import check_listen, peer_security
-from gateway_service.models.model_entry import ModelEntry, TargetEntry
-from gateway_service.models.model_file import ModelFile
+from gateway_service.models.model_file import ModelEntry, ModelFile, TargetEntry
 from gateway_service.settings import GatewaySettings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gateway_service.http.errors import RETRY_SECONDS, GatewayError
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import NamedKey
 from gateway_service.keys.sliding_window import SlidingWindow
 from gateway_service.observability.key_metrics import KeyMetrics
 

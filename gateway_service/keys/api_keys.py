@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway_service.http.errors import GatewayError
 from gateway_service.keys.account import Account
 from gateway_service.keys.grant import CLIENT, Grant
-from gateway_service.keys.key_file import KeyFile, digest_of
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import KeyFile, NamedKey, digest_of
 from gateway_service.observability.key_metrics import KeyMetrics
 
 _OF_OPERATORS = ("/metrics", "/console/api/")

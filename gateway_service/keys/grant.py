@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import GatewayError
 from gateway_service.keys.account import Account
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import NamedKey
 
 CLIENT: ContextVar[str | None] = ContextVar("draftwire_gateway_client", default=None)
 """Name of the key of the current request, under which verifiers count its calls; None without a named key."""

@@ -1,4 +1,4 @@
-"""The file of named keys."""
+"""The file of named keys, and what the holder of each may use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from draftwire._auth.watched_files import WatchedFiles
-from gateway_service.keys.named_key import NamedKey
 
 LEAST_KEY_LENGTH = 16
 """Least number of characters of a key; a shorter one could be guessed."""
@@ -20,6 +21,34 @@ LEAST_KEY_LENGTH = 16
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 """Names that a verifier takes as those of callers."""
 _Limit = Field(default=None, ge=1)
+
+
+@dataclass(frozen=True)
+class NamedKey:
+    """One entry of the file of keys, without the key. A limit of None is none."""
+
+    name: str
+    """Name of the entry, for the log, metrics and the verifier."""
+    models: frozenset[str] | None = None
+    """Models that may be used: names permit all their aliases, aliases only themselves. None permits all."""
+    requests_per_minute: int | None = None
+    """Most requests in any 60 seconds."""
+    tokens_per_minute: int | None = None
+    """Most tokens, of prompts and outputs together, in any 60 seconds."""
+    max_running: int | None = None
+    """Most choices that are generated at once."""
+    expires: datetime | None = None
+    """Time from which the key is refused."""
+    operator: bool = False
+    """Whether the holder may read the metrics and use the console, which no limit bounds."""
+
+    def permits(self, *names: str) -> bool:
+        """Returns whether the model with these names may be used."""
+        return self.models is None or not self.models.isdisjoint(names)
+
+    def expired(self, now: float) -> bool:
+        """Returns whether the key has expired. now: seconds of Unix time."""
+        return self.expires is not None and datetime.fromtimestamp(now, UTC) >= self.expires
 
 
 class _Entry(BaseModel):

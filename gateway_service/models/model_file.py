@@ -1,9 +1,10 @@
-"""The file of models."""
+"""The file of models: their names, and the targets that their requests are divided among."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,10 +12,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire._types.verifier import parse_verifiers
-from gateway_service.models.model_entry import ModelEntry, TargetEntry
 
 _MOST_NAME = 256
 _STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """Verifiers with one target model."""
+
+    verifiers: tuple[str, ...]
+    """Addresses, HOST:PORT, each optionally with ?weight=NUMBER."""
+    share: float = 1.0
+    """Share of the new requests, relative to the other targets of the name; 0 gets none."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model as clients see it."""
+
+    names: tuple[str, ...]
+    """The name and its aliases; without any, the verifiers' own name of the model."""
+    targets: tuple[TargetEntry, ...]
+    """At least one target, with a share above 0."""
 
 
 class _Target(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -12,15 +12,36 @@ from draftwire import AsyncClient
 from draftwire._types.quoting import shortened
 from draftwire_core.runtime.process.logs import get_logger
 from gateway_service.http.errors import GatewayError
-from gateway_service.keys.named_key import NamedKey
-from gateway_service.models.model_entry import ModelEntry
+from gateway_service.keys.key_file import NamedKey
+from gateway_service.models.model_file import ModelEntry
 from gateway_service.models.served_model import ServedModel
-from gateway_service.models.shares import Shares
 
 log = get_logger(__name__)
 
 _MARGIN_SECONDS = 10.0
 """Extra time for requests of a withdrawn target to report that their time is over."""
+
+
+class Shares:
+    """Chooses one of several for each request, so that every prefix of the choices has the shares as nearly as it can.
+
+    The choice is smooth weighted round robin: each gains its share with every request, the richest is chosen and pays
+    for all.
+    """
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        """shares: at least one is above 0; one of 0 is never chosen."""
+        self._shares = tuple(shares)
+        self._gained = [0.0] * len(self._shares)
+
+    def choose(self) -> int:
+        """Returns the index of the next choice."""
+        able = [index for index, share in enumerate(self._shares) if share]
+        for index in able:
+            self._gained[index] += self._shares[index]
+        chosen = max(able, key=lambda index: self._gained[index])
+        self._gained[chosen] -= sum(self._shares)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)

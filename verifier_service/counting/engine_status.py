@@ -15,7 +15,7 @@ from draftwire_core.engine.planning.planning_record import PlanningRecord
 from draftwire_core.pool.routing.description import calibrations
 from draftwire_core.runtime.duration import duration, step_times
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
-from verifier_service.counting.gain_counts import GainCounts
+from verifier_service.counting.step_counts import GainCounts
 
 
 def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts, gain: GainCounts) -> EngineStatus:

@@ -9,7 +9,7 @@ from gateway_service.http.errors import GatewayError
 from gateway_service.keys.account import Account
 from gateway_service.keys.charge import Charge, ChoiceSize
 from gateway_service.keys.grant import Grant
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import NamedKey
 from gateway_service.keys.sliding_window import WINDOW_SECONDS
 from gateway_service.observability.key_metrics import KeyMetrics
 from tests.gateway_service.keys.clock import Clock

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_service.keys.key_file import KeyFile, digest_of
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import KeyFile, NamedKey, digest_of
 
 SECRET = "alice-0123456789"
 

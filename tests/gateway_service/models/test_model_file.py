@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_service.models.model_entry import ModelEntry, TargetEntry
-from gateway_service.models.model_file import ModelFile
+from gateway_service.models.model_file import ModelEntry, ModelFile, TargetEntry
 
 FILE = """
 [small]

@@ -6,9 +6,9 @@ import pytest
 
 from draftwire import AsyncClient
 from gateway_service.http.errors import GatewayError
-from gateway_service.keys.named_key import NamedKey
+from gateway_service.keys.key_file import NamedKey
 from gateway_service.models import models as module
-from gateway_service.models.model_entry import ModelEntry, TargetEntry
+from gateway_service.models.model_file import ModelEntry, TargetEntry
 from gateway_service.models.models import Models
 
 BLUE, GREEN = ("127.0.0.1:1",), ("127.0.0.1:2", "127.0.0.1:3")

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_service.models.shares import Shares
+from gateway_service.models.models import Shares
 
 WEIGHTS = st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(any)
 

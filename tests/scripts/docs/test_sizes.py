@@ -7,7 +7,7 @@ from scripts.docs import sizes
 # The goals are 0 large classes, 0 crowded folders, 39 small files and 8,000 lines; what is above them may not grow.
 LARGE = {"draftwire._async.client.AsyncClient", "draftwire_core.training.learning.learning_loop.LearningLoop"}
 CROWDED = {"sdk/draftwire/_types"}
-MOST_SMALL = 41
+MOST_SMALL = 39
 MOST_SDK_LINES = 8_200
 
 

@@ -5,7 +5,7 @@ import pytest
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
-from verifier_service.counting.gain_counts import GainCounts
+from verifier_service.counting.step_counts import GainCounts
 
 
 async def test_requests_whose_drafting_the_planner_does_not_decide_are_left_out(
