@@ -29,9 +29,17 @@ from draftwire._sync.generations import GenerationStream
 from draftwire._types.chat_format import CallArgumentStyle, CallSpelling, ChatFormat, ToolCallFormat
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
-from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
+from draftwire._types.generation import (
+    Chunk,
+    FinishReason,
+    Generation,
+    PromptReport,
+    RejectedDraft,
+    TokenLogProb,
+    TokenLogProbs,
+    Usage,
+)
 from draftwire._types.learning import LearnerActivity, Learning, LearningRound
-from draftwire._types.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire._types.options import BatchOptions, GenerateOptions
 from draftwire._types.planner_status import AcceptanceClass, Calibration, PlannerStatus
@@ -43,9 +51,9 @@ from draftwire._types.speculation import (
     Planning,
     Preset,
     Speculation,
+    SpeculationGain,
     SpeculationStats,
 )
-from draftwire._types.speculation_gain import SpeculationGain
 from draftwire._types.step_times import StepCost, StepTimes
 from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,11 @@ from draftwire.errors import (
     DraftwireError,
     InvalidArgumentError,
     NotEnabledError,
+    NotFoundError,
     PermissionDeniedError,
     UnauthenticatedError,
     UnavailableError,
+    UnimplementedError,
 )
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
@@ -178,7 +181,10 @@ class LearningLoop:
         seated = self._seated()
         self._settle(seated)
         if self._learner is None:
-            self._learner = self._make_learner(info.tokenizer_sha256)
+            state = self.state
+            source = str(self.versions.path(state.promoted)) if state.promoted else self.seat.model(state.base)
+            other = _other_tokenizer(source, info.tokenizer_sha256, self.target_tokenizer)
+            self._learner = TextLearner(source, other, self.training, self.device)
         self.tell(f"following {self.client.address}; {self.state.drafter} drafts")
         return self._learner
 
@@ -221,20 +227,6 @@ class LearningLoop:
                 state.promoted, self._learner = 0, None
         self._tidy()
         self._save()
-
-    def _make_learner(self, tokenizer_sha256: str) -> TextLearner:
-        state = self.state
-        source = str(self.versions.path(state.promoted)) if state.promoted else self.seat.model(state.base)
-        target = None
-        if Tokenizer.load(source).sha256 != tokenizer_sha256:
-            if self.target_tokenizer is None:
-                raise ValueError(
-                    f"--target-tokenizer: is needed, because {source} has another tokenizer than the target"
-                )
-            target = self.target_tokenizer()
-            if target.sha256 != tokenizer_sha256:
-                raise ValueError("--target-tokenizer: is not the tokenizer of the verifier's target")
-        return TextLearner(source, target, self.training, self.device)
 
     def _round(self, learner: TextLearner) -> None:
         if self._candidate is None:
@@ -335,24 +327,17 @@ class LearningLoop:
         self._candidate = None
         self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")
         before, after = verdict.accepted_per_step or (None, None)
-        self.state.last_round = LearningRound(
-            candidate.version,
-            verdict.promoted,
-            verdict.reason,
-            learner.before,
-            learner.after,
-            learner.measured,
-            before,
-            after,
-            datetime.now(UTC),
-            verdict.speed_ratio,
-        )
+        decided = candidate.version, verdict.promoted, verdict.reason
+        learned = learner.before, learner.after, learner.measured
+        self.state.last_round = LearningRound(*decided, *learned, before, after, datetime.now(UTC), verdict.speed_ratio)
         self._save()
 
     def _report(self, activity: LearnerActivity) -> None:
         """Shows the state of learning at the verifier, with the drafter."""
         report = self.state.report(activity, self.store.tokens)
-        self.client.drafters.report_learning(self.state.drafter, report, timeout=_ANSWER_SECONDS)
+        # An older verifier takes no reports, and a drafter may just have been swapped for another one.
+        with suppress(UnimplementedError, NotFoundError):
+            self.client.drafters.report_learning(self.state.drafter, report, timeout=_ANSWER_SECONDS)
         self._reported = time.monotonic()
 
     def _ask(self, old: str, new: str) -> None:
@@ -394,3 +379,15 @@ class LearningLoop:
             self.state.write(self.directory)
         except OSError as error:
             self.tell(f"warning: the state of learning cannot be written: {error}")
+
+
+def _other_tokenizer(source: str, sha256: str, load: Callable[[], Tokenizer] | None) -> Tokenizer | None:
+    """Returns the target's tokenizer, which has this hash, if a draft model has another one. Raises ValueError."""
+    if Tokenizer.load(source).sha256 == sha256:
+        return None
+    if load is None:
+        raise ValueError(f"--target-tokenizer: is needed, because {source} has another tokenizer than the target")
+    target = load()
+    if target.sha256 != sha256:
+        raise ValueError("--target-tokenizer: is not the tokenizer of the verifier's target")
+    return target

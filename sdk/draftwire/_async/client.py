@@ -66,9 +66,8 @@ class AsyncClient:
         """Creates a client. It connects on the first call.
 
         Args:
-            address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
-                weights. A DNS name stands for all its addresses. It is looked up on the first call, whenever one of its
-                addresses is lost, and every 30 seconds while calls are made.
+            address: host:port of a verifier, or several with the same target model; see ``Verifier`` for weights. A DNS
+                name stands for all its addresses: looked up first, if one is lost, and every 30 seconds while in use.
             timeout: total seconds a call may take, unless the call sets its own; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
@@ -76,12 +75,10 @@ class AsyncClient:
             tls: encryption and the certificates to trust; None connects unencrypted, to this machine only.
             token: the token to present to the service, or a function that returns the current one (``TokenFile``).
             insecure: True allows unencrypted connections to other machines, token included.
-            on_behalf_of: for gateways: a function that returns the name of the client that the current call is for, or
-                None. The verifier counts the call under it if the token has the role ``gateway``.
+            on_behalf_of: returns the client that a call counts under, for tokens with the role ``gateway``, or None.
 
         Raises:
-            ValueError: no address or an invalid one, an invalid weight, unusable files in ``tls``, or an address on
-                another machine without TLS.
+            ValueError: an invalid address or weight, unusable files in ``tls``, or another machine without TLS.
         """
         verifiers = parse_verifiers(address)
         security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials, on_behalf_of=on_behalf_of)

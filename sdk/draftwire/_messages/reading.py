@@ -13,8 +13,16 @@ from draftwire._messages.methods import GENERATE, Method
 from draftwire._messages.off_loop import is_large
 from draftwire._messages.requests import Request, prompt_prefix
 from draftwire._types.from_message import numbers_of, read
-from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
-from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_prompt
+from draftwire._types.generation import (
+    Chunk,
+    FinishReason,
+    Generation,
+    PromptReport,
+    RejectedDraft,
+    TokenLogProbs,
+    Usage,
+    read_prompt,
+)
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatchError
 from draftwire.v1 import verifier_service_pb2 as pb

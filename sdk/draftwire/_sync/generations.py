@@ -12,8 +12,7 @@ from draftwire._calls.deadline import Deadline
 from draftwire._calls.transport import Stream, Transport
 from draftwire._messages.reading import GenerationReader
 from draftwire._messages.requests import Request
-from draftwire._types.generation import Chunk, Generation
-from draftwire._types.logprobs import PromptReport
+from draftwire._types.generation import Chunk, Generation, PromptReport
 from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
 
 

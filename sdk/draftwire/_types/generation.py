@@ -1,18 +1,68 @@
-"""The output of a request: chunks while it runs and a result at its end."""
+"""The output of a request: chunks while it runs and a result at its end, with log-probabilities."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from draftwire._types.from_message import From
-from draftwire._types.logprobs import PromptReport, TokenLogProbs
+from draftwire._types.from_message import From, read
 from draftwire._types.speculation import SpeculationStats
+from draftwire.v1 import verifier_service_pb2 as pb
 
 FinishReason = Literal["stop", "length", "deadline", "error"]
 """Reason why a request ended: ``"stop"`` (end of sequence, a stop string or token, or a complete structured output),
 ``"length"`` (max_tokens, or the context) or ``"deadline"`` (max_time). ``"error"`` occurs only in
 ``DraftwireError.partial`` of a failed request."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogProb:
+    """One token with its log-probability."""
+
+    token_id: int
+    """The token."""
+    logprob: Annotated[float, From("log_prob")]
+    """Natural log of its probability: softmax of the target's unmodified logits, at temperature 1."""
+    text: str
+    """The token's text on its own; part of a character shows as U+FFFD."""
+    text_bytes: bytes
+    """The token's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogProbs:
+    """The target's log-probabilities at one position: of its token, and of the likeliest tokens there."""
+
+    token: TokenLogProb
+    """The token."""
+    rank: int
+    """Number of tokens that are at least as likely, itself included; 1 for the likeliest."""
+    top: list[TokenLogProb]
+    """The likeliest tokens, best first; as many as requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReport:
+    """The prompt as the target sees it."""
+
+    text: str
+    """Its text."""
+    token_ids: list[int]
+    """Its tokens."""
+    token_texts: list[str]
+    """Text of each token on its own."""
+    text_offsets: list[int]
+    """Offset of each token in the text, in characters."""
+    logprobs: Annotated[list[TokenLogProbs | None], From("log_probs")]
+    """Log-probabilities of each token; None for the first, which nothing precedes. Empty if not requested."""
+
+
+def read_prompt(message: pb.PromptReport) -> PromptReport:
+    """Returns a ``PromptReport`` from its message."""
+    report = read(PromptReport, message)
+    if report.logprobs:
+        report.logprobs[0] = None
+    return report
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from datetime import datetime
 from draftwire._types.chat_format import ChatFormat
 from draftwire._types.from_message import read
 from draftwire._types.planner_status import PlannerStatus
-from draftwire._types.speculation import AcceptanceCount
-from draftwire._types.speculation_gain import SpeculationGain
+from draftwire._types.speculation import AcceptanceCount, SpeculationGain
 from draftwire._types.step_times import StepTimes
 from draftwire.v1 import verifier_service_pb2 as pb
 

@@ -1,4 +1,4 @@
-"""Speculation options and statistics of a request; acceptance rules by name and number."""
+"""Speculation options and statistics of a request, and the gain at a verifier; acceptance rules by name and number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from draftwire._types.from_message import numbers_of
+from draftwire._types.from_message import From, numbers_of
 from draftwire._types.option import Option, Range
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 
@@ -204,3 +204,37 @@ class AcceptanceCount:
     """Draft tokens verified for these requests."""
     accepted_tokens: int
     """Draft tokens accepted for these requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationGain:
+    """Compares the time of steps with that of plain decoding, over the steps that decoded a request whose drafting the
+    planner decides: one for which it is neither switched off nor forced. Counts only grow."""
+
+    tokens: int
+    """Tokens that these steps committed."""
+    sequences: int
+    """Sequences decoded, summed over these steps."""
+    seconds: Annotated[float, From("time")]
+    """Time of these steps, with drafting in the verifier and waiting for proposals."""
+    plain_seconds: Annotated[float, From("plain_time")]
+    """Estimated time of plain decoding of the same tokens."""
+
+    def since(self, earlier: SpeculationGain) -> SpeculationGain:
+        """Returns the counts since an earlier reading."""
+        return SpeculationGain(
+            self.tokens - earlier.tokens,
+            self.sequences - earlier.sequences,
+            self.seconds - earlier.seconds,
+            self.plain_seconds - earlier.plain_seconds,
+        )
+
+    @property
+    def tokens_per_sequence(self) -> float:
+        """Average number of tokens committed per sequence and step; 0.0 before the first step."""
+        return self.tokens / self.sequences if self.sequences else 0.0
+
+    @property
+    def speed_up(self) -> float:
+        """Estimated speed over plain decoding; 1.0 before the first step."""
+        return self.plain_seconds / self.seconds if self.seconds > 0 else 1.0

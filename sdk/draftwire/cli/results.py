@@ -8,8 +8,7 @@ from datetime import datetime
 from functools import singledispatch
 from typing import Any
 
-from draftwire._types.generation import Generation
-from draftwire._types.logprobs import TokenLogProb, TokenLogProbs
+from draftwire._types.generation import Generation, TokenLogProb, TokenLogProbs
 from draftwire._types.model import ModelInfo
 from draftwire._types.rollout import Rollout
 from draftwire.errors import DraftwireError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftwire._sync.client import Client
-from draftwire._types.speculation_gain import SpeculationGain
+from draftwire._types.speculation import SpeculationGain
 from draftwire_tools.serve.plan import ServePlan
 
 FIRST_TOKENS = 500

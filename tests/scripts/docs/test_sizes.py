@@ -4,11 +4,9 @@ import pytest
 
 from scripts.docs import sizes
 
-# The goals are 0 large classes, 0 crowded folders, 39 small files and 8,000 lines; what is above them may not grow.
-LARGE = {"draftwire._async.client.AsyncClient", "draftwire_core.training.learning.learning_loop.LearningLoop"}
-CROWDED = {"sdk/draftwire/_types"}
 MOST_SMALL = 39
 MOST_SDK_LINES = 8_200
+"""The goal is 8,000; it may not grow."""
 
 
 @pytest.mark.slow
@@ -18,8 +16,8 @@ class TestSyntax:
     def test_no_imports_run_in_a_circle(self) -> None:
         assert [sizes.in_circles(graph) for graph in sizes.graphs()] == [set(), set()]
 
-    def test_no_further_class_is_too_large(self) -> None:
-        assert set(sizes.large_classes()) <= LARGE
+    def test_no_class_is_too_large(self) -> None:
+        assert sizes.large_classes() == []
 
     def test_a_public_class_has_a_name_of_its_own(self) -> None:
         assert sizes.repeated_classes() == []
@@ -31,8 +29,8 @@ def test_circles_and_floors_are_counted() -> None:
     assert sizes.floors({**graph, "b": {"base"}}) == 4
 
 
-def test_no_further_folder_is_crowded() -> None:
-    assert set(sizes.crowded_folders()) <= CROWDED
+def test_no_folder_is_crowded() -> None:
+    assert sizes.crowded_folders() == []
 
 
 def test_few_files_are_small() -> None:
