@@ -46,9 +46,9 @@ class PromptReport:
     """The prompt as the target sees it."""
 
     text: str
-    """Its text."""
+    """The text of the prompt."""
     token_ids: list[int]
-    """Its tokens."""
+    """The tokens of the prompt."""
     token_texts: list[str]
     """Text of each token on its own."""
     text_offsets: list[int]
