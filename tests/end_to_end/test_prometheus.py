@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from draftwire import Client, DraftwireError, Speculation
+from draftwire import Client, DraftwireError, Learning, LearningRound, Speculation
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -131,6 +132,8 @@ def monitored(module_services: Services, tmp_path_factory: pytest.TempPathFactor
         client.drafters.attach(drafter.address, name="one")
         client.drafters.attach(drafter.address, name="two")
         client.drafters.swap("one", "two")
+        last = LearningRound(1, True, "better", 0.5, 0.6, 100, 1.0, 1.2, datetime.now(UTC), 1.1)
+        client.drafters.report_learning("two", Learning("collecting", 1, 1000, 1, 0.5, 0.6, last))
         tokens = traffic(client, gateway)
         targets = {
             "verifier": metrics_address(verifier),

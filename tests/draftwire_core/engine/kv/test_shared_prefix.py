@@ -15,6 +15,7 @@ from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.early_exit_engine import Attached, engine_with
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
@@ -27,6 +28,15 @@ USERS = [random_tokens(length, seed=10 + length) for length in (9, 3, 25, 14, 1)
 PROMPTS = [[*SYSTEM, *user] for user in USERS] + [SYSTEM[:30], SYSTEM, random_tokens(40, seed=2)]
 SAMPLED = SamplingParams(temperature=0.8, seed=3)
 DRAFTERS = ["none", "scripted", "draft model", "early exit", "ngram"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def times_as_said() -> Iterator[None]:
+    """Steps take the time that is said at the engine's start: the machine's load must not decide what is drafted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepCost, "observe", lambda *_: None)
+        yield
+
 
 _models: dict[int, PackedModel] = {}
 _plain: dict[tuple[object, ...], list[int]] = {}
