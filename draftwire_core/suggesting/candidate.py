@@ -65,7 +65,7 @@ HOW = (
     "reckoned: a draft token costs its bytes of weights over the target's, verifying one costs 5 % of a pass, and the "
     "acceptance is assumed by the kind of drafter"
 )
-"""How the gain is reckoned, for people."""
+"""The calculation of the gain, for people."""
 
 
 def expected_gain(acceptance: float, cost: float) -> float:

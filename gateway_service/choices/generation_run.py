@@ -40,7 +40,7 @@ class Order:
     prompt_alone: bool = False
     """Whether the caller wants the results for the prompt only, and no token after it."""
     same_prompt: bool = False
-    """Whether the prompt is that of the choice before, and counts with it."""
+    """Whether the choice before has the same prompt, and counts it."""
 
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from draftwire._auth.watched_files import WatchedFiles
+from draftwire_core.runtime.process.table_file import check_name, read_tables
 
 LEAST_KEY_LENGTH = 16
 """Least number of characters of a key; a shorter one could be guessed."""
 
-_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-"""Names that a verifier takes as those of callers."""
 _Limit = Field(default=None, ge=1)
 
 
@@ -106,34 +103,14 @@ class KeyFile:
         return self._file.get()
 
     def _read(self) -> dict[bytes, NamedKey]:
-        try:
-            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # may show a key
-        if not tables:
-            raise ValueError(f"{self._path} names no key: every request would be refused")
+        entries = read_tables(self._path, _Entry, "key", empty=": every request would be refused", secret=True)
         keys: dict[bytes, NamedKey] = {}
-        for name, table in tables.items():
-            entry = self._entry(name, table)
+        for name, entry in entries.items():
+            check_name(name, "key", self._path)
             if entry.digest in keys:
                 raise ValueError(f"{self._path}: {keys[entry.digest].name} and {name} have the same key")
             keys[entry.digest] = NamedKey(name, **entry.model_dump(exclude={"key", "sha256"}))
         return keys
-
-    def _entry(self, name: str, table: Any) -> _Entry:
-        if not isinstance(table, Mapping):
-            raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each key")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{self._path}: {name!r} is not a valid name: use up to 64 letters, digits and _.@-")
-        try:
-            return _Entry.model_validate(table)
-        except ValidationError as error:
-            [problem, *_] = error.errors(include_input=False, include_url=False)
-            place = ".".join([name, *map(str, problem["loc"])])
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
 
 
 def digest_of(key: str) -> bytes:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire._types.verifier import parse_verifiers
+from draftwire_core.runtime.process.table_file import read_tables
 
 _MOST_NAME = 256
 _STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -92,14 +92,7 @@ class ModelFile:
         return self._file.get()
 
     def _read(self) -> tuple[ModelEntry, ...]:
-        try:
-            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self._path} is not valid TOML: {error}") from error
-        if not tables:
-            raise ValueError(f"{self._path} names no model")
+        tables = read_tables(self._path, _Table, "model", empty="")
         models = tuple(self._entry(name, table) for name, table in tables.items())
         seen: set[str] = set()
         for name in (name for model in models for name in model.names):
@@ -110,16 +103,7 @@ class ModelFile:
             seen.add(name)
         return models
 
-    def _entry(self, name: str, given: Any) -> ModelEntry:
-        if not isinstance(given, Mapping):
-            raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each model")
-        try:
-            table = _Table.model_validate(given)
-        except ValidationError as error:
-            [problem, *_] = error.errors(include_input=False, include_url=False)
-            place = ".".join([name, *map(str, problem["loc"])])
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
+    def _entry(self, name: str, table: _Table) -> ModelEntry:
         for target in table.entries:
             try:
                 for verifier in parse_verifiers(target.verifiers):

@@ -138,23 +138,23 @@ class RunningSequence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """The part of the verification engine that its own drafters can see. It changes from step to step."""
+    """The part of the verification engine that one of its own drafters can see. It changes from step to step."""
 
     running: Mapping[int, RunningSequence]
     """The sequences that may hold KV slots, oldest first."""
     cost: StepCost
     """Cost model of the target's steps."""
-    guessed: Callable[[str], list[float]]
-    """For a drafter's name, how likely the tokens of the next positions, one after the other, are among those that
-    other drafters have guessed: means over the sequences."""
+    guessed: Callable[[], list[float]]
+    """Returns the probability that other drafters have guessed the token, for each of the next positions: a mean over
+    the sequences."""
 
 
 @runtime_checkable
 class UsesEngine(Protocol):
     """A Drafter that uses the target's own keys and values, or that must weigh its drafting time against the step."""
 
-    def enter(self, engine: EngineState, source: str) -> None:
-        """Receives the engine to draft for, and the drafter's name there; called once, before anything else."""
+    def enter(self, engine: EngineState) -> None:
+        """Receives the engine to draft for; called once, before anything else."""
 
 
 @runtime_checkable

@@ -77,7 +77,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         self._held: list[Node] = []
         """Nodes that hold slots during drafting."""
 
-    def enter(self, engine: EngineState, source: str) -> None:
+    def enter(self, engine: EngineState) -> None:
         """Receives the engine, and derives the cost of rounds from that of its steps."""
         self._engine = engine
         rows, seconds = zip(*engine.cost.points(), strict=True)

@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 import torch
@@ -22,20 +22,22 @@ from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
 from draftwire_core.engine.engine.sequence import Sequence
 from draftwire_core.engine.model.features.taps import Tap
 from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import Proposal
 
 
 class LocalDrafters:
     """Holds the engine's own drafters by source and passes them commits. Each drafts while that pays."""
 
-    def __init__(self, max_tree_nodes: int, vocab_size: int, engine: EngineState):
-        self._engine = engine
+    def __init__(self, max_tree_nodes: int, vocab_size: int, cost: StepCost, state_for: Callable[[str], EngineState]):
+        """cost: of the target's steps. state_for: returns what the drafter of a source may see of the engine."""
+        self._state_for = state_for
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._drafters: dict[str, Drafter] = {}
         self._taps: dict[str, Tap] = {}
         """The taps of those drafters that have one, by source."""
-        self.accounts = DraftingAccounts(engine.cost)
+        self.accounts = DraftingAccounts(cost)
         self._held: dict[str, dict[int, tuple[Sequence, int]]] = {}
         """For each paused drafter, the sequences that have advanced since, each with the committed length the drafter
         knows. The drafter catches up when it drafts again."""
@@ -48,7 +50,7 @@ class LocalDrafters:
     def add(self, source: str, drafter: Drafter) -> None:
         """Adds a drafter."""
         if isinstance(drafter, UsesEngine):
-            drafter.enter(self._engine, source)
+            drafter.enter(self._state_for(source))
         if isinstance(drafter, TappingDrafter):
             self._taps[source] = drafter.tap
         self._drafters[source] = drafter

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
+from functools import partial
 from itertools import zip_longest
 
 from draftwire_core.engine.drafters.drafter import Drafter, EngineState
@@ -65,7 +66,10 @@ class VerificationEngine:
         )
         self._running = self._queue.running
         self._local = LocalDrafters(
-            limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost, self._guessed)
+            limits.max_tree_nodes,
+            model.vocab_size,
+            cost,
+            lambda source: EngineState(self._running, cost, partial(self._guessed, source)),
         )
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
@@ -302,7 +306,7 @@ class VerificationEngine:
         )
 
     def _guessed(self, source: str) -> list[float]:
-        """Returns what `EngineState.guessed` says."""
+        """Returns what `EngineState.guessed` does for the drafter of a source."""
         decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
         found = [self.planner.guessed(sequence.tree, source) for sequence in decoding]
         return [sum(chances) / len(found) for chances in zip_longest(*found, fillvalue=0.0)]

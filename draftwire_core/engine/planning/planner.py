@@ -66,7 +66,7 @@ class Plan:
     """Expected number of tokens of each candidate."""
     full: bool = False
     """Whether the step has no use for another node: there are as many as it may have rows for, or more; or it is to be
-    plain, to see its time."""
+    plain, so that its time is measured."""
     ends: list[list[float]] = field(default_factory=list)
     """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
     drafted nodes would attach."""

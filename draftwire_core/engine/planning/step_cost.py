@@ -73,7 +73,7 @@ class StepCost:
 
     @property
     def plain_is_due(self) -> bool:
-        """Whether there has been no plain step for so long that one is worth taking to see its time."""
+        """Whether the last plain step is so long ago that one is worth taking to measure its time."""
         return self._without_plain >= _STALE
 
     def seconds(self, rows: int, sequences: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""How the tokens of rows are drawn on a device, for callers that want one token for each row and no tree."""
+"""Draws the tokens of rows on a device, for callers that want one token for each row and no tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ rows (see `coupled_sampler.Sampled`)."""
 
 
 def token_drawer(device: torch.device) -> Draw:
-    """The quickest way on a device. It does not read from the device if that has the kernels of `KernelSampler`."""
+    """Returns the quickest way on a device, which does not read from one with the kernels of `KernelSampler`."""
     sampler, _ = sampler_of(device)
     return _draw_by_reference if sampler is None else partial(draw_by_kernels, sampler)
 

@@ -2,28 +2,25 @@
 
 import hashlib
 import hmac
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import grpc
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from draftwire._auth.bearer_token import checked_token
 from draftwire._auth.security import ON_BEHALF_OF
 from draftwire._auth.watched_files import WatchedFiles
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.table_file import check_name, read_tables
 from draftwire_core.runtime.security.caller import Caller
 from draftwire_core.runtime.security.roles import Role, roles_of
 
 LEAST_TOKEN_LENGTH = 16
 """Least number of characters of a token; a shorter one could be guessed."""
 
-_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _SCHEME = "bearer "
 _MAY_NAME = frozenset({Role.GATEWAY, Role.ADMIN})
 """Roles that may name the client that a call is for."""
@@ -95,12 +92,11 @@ class AcceptedTokens:
         if client is None:
             return caller
         _need(caller, _MAY_NAME, "naming the client of a call requires")  # others could escape their limits by it
-        if not _NAME.fullmatch(client):
-            raise ServiceError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                ErrorReason.ERROR_REASON_INVALID_FIELD,
-                f"metadata {ON_BEHALF_OF}: must be a name of up to 64 letters, digits and _.@-",
-            )
+        try:
+            check_name(client, "client", f"metadata {ON_BEHALF_OF}")
+        except ValueError as error:
+            reason = ErrorReason.ERROR_REASON_INVALID_FIELD
+            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, reason, str(error)) from None
         return replace(caller, client=client)
 
     @property
@@ -119,38 +115,16 @@ class AcceptedTokens:
         return found
 
     def _read(self) -> tuple[_Known, ...]:
-        try:
-            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # may show a token
-        if not tables:
-            raise ValueError(f"{self._path} names no caller: every call would be refused")
+        entries = read_tables(self._path, _Entry, "caller", empty=": every call would be refused", secret=True)
         known: dict[bytes, _Known] = {}
-        for name, table in tables.items():
-            entry = self._entry(name, table)
+        for name, entry in entries.items():
+            check_name(name, "caller", self._path)
             if entry.digest in known:
                 other = known[entry.digest].caller.name
                 raise ValueError(f"{self._path}: {other} and {name} have the same token")
             caller = Caller(name, entry.roles, entry.max_requests, entry.max_tokens)
             known[entry.digest] = _Known(entry.digest, caller)
         return tuple(known.values())
-
-    def _entry(self, name: str, table: Any) -> _Entry:
-        if not isinstance(table, Mapping):
-            raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each caller")
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{self._path}: {name!r} is not a valid caller name: use up to 64 letters, digits and _.@-"
-            )
-        try:
-            return _Entry.model_validate(table)
-        except ValidationError as error:
-            [*_, problem] = error.errors(include_input=False, include_url=False)
-            place = ".".join([name, *map(str, problem["loc"])])
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
 
 
 def _need(caller: Caller, roles: frozenset[Role], what: str) -> None:

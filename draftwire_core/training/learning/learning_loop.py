@@ -23,7 +23,6 @@ from draftwire.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
     UnavailableError,
-    UnimplementedError,
 )
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
@@ -335,8 +334,7 @@ class LearningLoop:
     def _report(self, activity: LearnerActivity) -> None:
         """Shows the state of learning at the verifier, with the drafter."""
         report = self.state.report(activity, self.store.tokens)
-        # An older verifier takes no reports, and a drafter may just have been swapped for another one.
-        with suppress(UnimplementedError, NotFoundError):
+        with suppress(NotFoundError):  # somebody may just have swapped the drafter: the next round finds the other one
             self.client.drafters.report_learning(self.state.drafter, report, timeout=_ANSWER_SECONDS)
         self._reported = time.monotonic()
 

@@ -79,12 +79,12 @@ class SpeedComparison:
         return cls(ratio, ratio * math.hypot(_relative_error(old), _relative_error(new)))
 
     def faster(self, errors: float) -> bool:
-        """Whether the new drafter is faster, and about as fast as the old one even if the ratio is so many errors too
-        high."""
+        """Whether the new drafter is faster, and at least about as fast at the lower end of the ratio's uncertainty.
+        errors: standard errors from the ratio to that end."""
         return self.ratio > 1 and self.ratio - errors * self.error >= 1 - _MOST_LOSS
 
     def slower(self, errors: float) -> bool:
-        """Whether the new drafter is no faster even if the ratio is so many errors too low."""
+        """Whether the new drafter is no faster at the upper end of the ratio's uncertainty. errors: as for `faster`."""
         return self.ratio + errors * self.error <= 1
 
 

@@ -189,6 +189,10 @@ class VerifierSide(Received):
             lambda: mirror.proposals > before and mirror.known_length == len(mirror.tokens), self._patience.draft
         )
 
+    async def listen(self) -> None:
+        """Reads for a while and writes nothing: the status of a stream that ends during a write is lost."""
+        await self.reads(lambda: False, self._patience.quiet)
+
     async def settle(self) -> None:
         """Reads until the drafter has had time to read all that was sent, and has no more to say."""
         if self._answers_pings:

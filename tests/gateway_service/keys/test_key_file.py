@@ -45,7 +45,7 @@ def test_it_is_read_again(tmp_path: Path) -> None:
         ("", "names no key"),
         ("[alice", "not valid TOML"),
         ("alice = 1", "alice: expected a table"),
-        (f'["a b"]\nkey = "{SECRET}"', "'a b' is not a valid name"),
+        (f'["a b"]\nkey = "{SECRET}"', "'a b' is not a valid key name"),
         ("[alice]", "alice: needs either key or sha256"),
         (f'[alice]\nkey = "{SECRET}"\nsha256 = "{"a" * 64}"', "alice: needs either key or sha256"),
         ('[alice]\nkey = "0123"', "alice: key: needs at least 16 characters"),

@@ -17,7 +17,7 @@ from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import Proposal
 
 _LIKELY = 0.5
-"""How likely other drafters have guessed the next token from where on even the first round must pay."""
+"""Probability that other drafters have guessed the next token, from which the first round must pay, too."""
 
 
 class RoundDrafter(Drafter, Protocol):
@@ -58,13 +58,12 @@ class LocalModelDrafter:
         self._drafter: RoundDrafter
         self._worth: RoundWorth
         self._engine: EngineState
-        self._source: str
         self._to_do = False
         """Whether a sequence was opened or committed tokens since the last drafting."""
 
-    def enter(self, engine: EngineState, source: str) -> None:
+    def enter(self, engine: EngineState) -> None:
         """Receives the engine, and creates the drafter with costs derived from the engine's."""
-        self._engine, self._source = engine, source
+        self._engine = engine
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
         self._drafter = self._inner(engine, TreeGrowth(cost))
@@ -96,7 +95,7 @@ class LocalModelDrafter:
         started = time.perf_counter()
         growth = Growth([], {}, 0.0)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
-        others = self._engine.guessed(self._source)
+        others = self._engine.guessed()
         self._to_do = False
         if others and others[0] >= _LIKELY and not self._pays(decoding, others, 0, 0.0):
             return growth

@@ -180,6 +180,7 @@ async def not_asked_for(drafter: DrafterUnderTest) -> str | None:
     async with drafter.drafting() as side:
         await side.send_values(1, 1, 0, bytes(8))
         try:
+            await side.listen()
             await side.settle()
             await side.commit({1: drafter.prompt()[:1]})
             await side.settle()

@@ -285,7 +285,7 @@ class Bench:
         spec = SequenceSpec(0, tokens, len(tokens) + left, GREEDY, max_draft_tokens=max_draft_tokens)
         self.sequence = Sequence(spec)
         self.drafter = EarlyExitDrafter(self.model.first_layers(2), 0.01)
-        self.drafter.enter(EngineState({0: self.sequence}, StepCost([1, 64], [1.0, 1.0]), lambda _: []), "exit")
+        self.drafter.enter(EngineState({0: self.sequence}, StepCost([1, 64], [1.0, 1.0]), list))
         self.compute(pending)
         self.drafter.open(0, DraftSpec(self.sequence.tokens, GREEDY, 16, spec.max_length))
         self.tree = self.drafter._drafts[0].tree
