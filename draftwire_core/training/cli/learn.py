@@ -11,7 +11,7 @@ from rich.console import Console
 
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
-from draftwire.cli.rollout import parse_share
+from draftwire.cli.options import parse_share
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.training.cli.options import (
     LearningRate,

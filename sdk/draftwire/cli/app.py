@@ -21,12 +21,11 @@ from draftwire.version import __version__
 _MODULES = {
     "generate": "draftwire.cli.generate",
     "chat": "draftwire.cli.chat",
-    "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
     "version": "draftwire.cli.app",
 }
 """The commands of this package, each with its module."""
-_TOOLS = ("demo", "serve", "top", "bench", "check", "check-drafter")
+_TOOLS = ("demo", "serve", "top", "bench", "check", "check-drafter", "probe")
 """The commands of `draftwire_tools`, which is in the same distribution: nobody else can add one of these names."""
 _FIRST = ("demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters")
 """The order of the help; then come the commands of others, and at the end the version."""

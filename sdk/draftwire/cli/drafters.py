@@ -15,12 +15,13 @@ from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import json_of, print_table
-from draftwire.cli.rollout import rollout
 
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
-drafters.add_typer(rollout, name="rollout")
-for each in entry_points(group="draftwire.commands.drafters"):  # suggest, of `draftwire_tools`
-    drafters.command(each.name)(each.load())
+for each in entry_points(group="draftwire.commands.drafters"):  # rollout and suggest, of `draftwire_tools`
+    if isinstance(command := each.load(), typer.Typer):
+        drafters.add_typer(command, name=each.name)
+    else:
+        drafters.command(each.name)(command)
 
 Name = Annotated[str, typer.Argument(help="Name of the drafter.")]
 

@@ -17,7 +17,7 @@ sys.argv[1:] = {arguments}
 try:
     main()
 finally:
-    print(*sorted(name for name in sys.modules if name.startswith(("draftwire.cli.", "rich"))), file=sys.stderr)
+    print(*sorted(name for name in sys.modules if name.startswith(("draftwire.cli.", "draftwire_tools.", "rich"))), file=sys.stderr)
 """
 
 
@@ -33,7 +33,7 @@ def test_a_probe_loads_no_other_command() -> None:
         "draftwire.cli.app",
         "draftwire.cli.connection",
         "draftwire.cli.failure",
-        "draftwire.cli.probe",
+        "draftwire_tools.probe",
     }
 
 
