@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -28,10 +28,23 @@ SUPERBLOCK = 256
 _BLOCKS = SUPERBLOCK // BLOCK
 _GROUP = 16
 """Outputs per group of a packed weight; the last group is padded with zeros."""
+_LINE = 64
+"""Bytes of a line of a packed weight."""
 _STEP = 4
 """Inputs of an output that follow each other in a packed weight."""
 _BYTES_AT_ONCE = 1 << 20
 """Bytes of a weight that are packed at once."""
+
+
+class Parts(NamedTuple):
+    """The parts of a packed weight's superblocks, uint8."""
+
+    scales: torch.Tensor
+    """[outputs, blocks, fields, bytes of a field]"""
+    lines: torch.Tensor
+    """The quants, [outputs, blocks, lines, _STEP]."""
+    supers: torch.Tensor | None = None
+    """[outputs, superblocks, fields, bytes of a field]; None unless a superblock has scales of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +55,8 @@ class BlockFormat:
     """Inputs per unit of the format: a block or a superblock."""
     size: int
     """Bytes per unit."""
-    parts: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
-    """Splits units, uint8 [outputs, units, size], into the parts of a packed weight's superblocks, in their order:
-    [outputs, blocks or superblocks, fields or lines, bytes per output]."""
+    parts: Callable[[torch.Tensor], Parts]
+    """Splits units, uint8 [outputs, units, size]."""
 
 
 def _lines(units: torch.Tensor) -> torch.Tensor:
@@ -57,16 +69,16 @@ def _fields(*fields: torch.Tensor) -> torch.Tensor:
     return torch.stack(fields, 2)
 
 
-def _q8_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _fields(units[..., :2]), _lines(units[..., 2:])
+def _q8_0(units: torch.Tensor) -> Parts:
+    return Parts(_fields(units[..., :2]), _lines(units[..., 2:]))
 
 
-def _q4_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _fields(units[..., :2]), _lines(units[..., 2:])
+def _q4_0(units: torch.Tensor) -> Parts:
+    return Parts(_fields(units[..., :2]), _lines(units[..., 2:]))
 
 
-def _q4_1(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _fields(units[..., :2], units[..., 2:4]), _lines(units[..., 4:])
+def _q4_1(units: torch.Tensor) -> Parts:
+    return Parts(_fields(units[..., :2], units[..., 2:4]), _lines(units[..., 4:]))
 
 
 def _fifth_bits(bits: torch.Tensor) -> torch.Tensor:
@@ -75,18 +87,17 @@ def _fifth_bits(bits: torch.Tensor) -> torch.Tensor:
     return (steps << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, keepdim=True, dtype=torch.uint8)
 
 
-def _q5_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _q5_0(units: torch.Tensor) -> Parts:
     bits = units[..., 2:6, None] >> torch.arange(8, dtype=torch.uint8) & 1  # bit b of byte i is of input 8 i + b
-    return _fields(units[..., :2]), torch.cat([_fifth_bits(bits.flatten(2)), _lines(units[..., 6:])], 2)
+    return Parts(_fields(units[..., :2]), torch.cat([_fifth_bits(bits.flatten(2)), _lines(units[..., 6:])], 2))
 
 
-def _q5_1(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    _, quants = _q5_0(units[..., 2:])
-    return _fields(units[..., :2], units[..., 2:4]), quants
+def _q5_1(units: torch.Tensor) -> Parts:
+    return Parts(_fields(units[..., :2], units[..., 2:4]), _q5_0(units[..., 2:]).lines)
 
 
-def _mxfp4(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _fields(units[..., :1]), _lines(units[..., 1:])
+def _mxfp4(units: torch.Tensor) -> Parts:
+    return Parts(_fields(units[..., :1]), _lines(units[..., 1:]))
 
 
 def _nibbles(values: torch.Tensor) -> torch.Tensor:
@@ -116,21 +127,21 @@ def _chunks(quants: torch.Tensor) -> torch.Tensor:
     return torch.stack([chunks & 15, chunks >> 4], 3).flatten(2)
 
 
-def _q4_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _q4_k(units: torch.Tensor) -> Parts:
     values = _in_blocks(_chunks(units[..., 16:]))
-    return _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4]), _nibbles(values)
+    return Parts(_scales_k(units[..., 4:16]), _nibbles(values), _fields(units[..., :2], units[..., 2:4]))
 
 
-def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _q5_k(units: torch.Tensor) -> Parts:
     values = _in_blocks(_chunks(units[..., 48:]))
     # Bit b of byte i is the fifth bit of input i of block b of the superblock.
     bits = units[..., 16:48, None] >> torch.arange(8, dtype=torch.uint8) & 1
     high = _fifth_bits(bits.transpose(2, 3).flatten(1, 2))
     supers = _fields(units[..., :2], units[..., 2:4])
-    return _scales_k(units[..., 4:16]), supers, torch.cat([high, _nibbles(values)], 2)
+    return Parts(_scales_k(units[..., 4:16]), torch.cat([high, _nibbles(values)], 2), supers)
 
 
-def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _q6_k(units: torch.Tensor) -> Parts:
     low = units[..., :128].unflatten(-1, (2, 2, BLOCK))
     low = torch.stack([low & 15, low >> 4], 3).flatten(2)
     moved = units[..., 128:192].unflatten(-1, (2, 1, BLOCK)) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
@@ -138,7 +149,7 @@ def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     high = (upper << torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]).sum(3, dtype=torch.uint8)
     scales = units[..., 192:208].unflatten(-1, (8, 2)).flatten(1, 2)
     supers = _fields(units[..., 208:], torch.zeros_like(units[..., 208:]))  # so that quants begin with a cache line
-    return scales[..., None], supers, torch.cat([high, _nibbles(_in_blocks(low))], 2)
+    return Parts(scales[..., None], torch.cat([high, _nibbles(_in_blocks(low))], 2), supers)
 
 
 FORMATS: dict[BlockType, BlockFormat] = {
@@ -156,18 +167,23 @@ FORMATS: dict[BlockType, BlockFormat] = {
 
 def _grouped(form: BlockFormat, weight: torch.Tensor) -> torch.Tensor:
     """Packs outputs, uint8 [a multiple of _GROUP, bytes of a row]: uint8 [groups, bytes]."""
-    units = weight.unflatten(1, (-1, form.size))
-    blocks = units.shape[1] * form.inputs // BLOCK
-    missing = -blocks % _BLOCKS
-    parts = []
-    for part in form.parts(units):
-        grouped = part.unflatten(0, (-1, _GROUP)).permute(0, 2, 3, 1, 4)  # [groups, blocks, lines, 16, bytes]
-        if part.shape[1] == blocks:
-            padded = nn.functional.pad(grouped, (0, 0, 0, 0, 0, 0, 0, missing))
-            grouped = padded.unflatten(1, (-1, _BLOCKS))
-        parts.append(grouped.flatten(2))
-    groups = torch.cat(parts, 2).flatten(1)
-    return groups[:, : groups.shape[1] - missing * parts[-1].shape[2] // _BLOCKS]
+    parts = form.parts(weight.unflatten(1, (-1, form.size)))
+    scales, quants = _side_by_side(parts.scales), _side_by_side(parts.lines)
+    missing, per_line = -scales.shape[1] % _BLOCKS, _LINE // scales.shape[2]
+    lines = [
+        nn.functional.pad(part, (0, 0, 0, missing)).unflatten(1, (-1, _BLOCKS // per_line, per_line)).flatten(3)
+        for part in (scales, quants)
+    ]
+    superblocks = torch.cat(lines, 3).flatten(2)  # [groups, superblocks, bytes]
+    if parts.supers is not None:
+        superblocks = torch.cat([_side_by_side(parts.supers), superblocks], 2)
+    groups = superblocks.flatten(1)
+    return groups[:, : groups.shape[1] - missing * quants.shape[2] - missing // per_line * _LINE]
+
+
+def _side_by_side(part: torch.Tensor) -> torch.Tensor:
+    """Places the bytes of a group's outputs side by side: [outputs, units, lines, bytes] -> [groups, units, bytes]"""
+    return part.unflatten(0, (-1, _GROUP)).permute(0, 2, 3, 1, 4).flatten(2)
 
 
 def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:

@@ -8,14 +8,14 @@
  * give the same.
  *
  * A packed weight is divided into groups of 16 outputs, a group into superblocks of 256 inputs, which lie in the order in
- * which they are read: a processor then reads a group as one stream. A superblock consists of these parts, each of them
- * for its 8 blocks, of which the last superblock's quants may have fewer:
+ * which they are read: a processor then reads a group as one stream. A superblock begins with its supers. Then come its
+ * blocks, up to 8 in the last superblock: a line of 64 bytes with the scales of 1, 2 or 4 of them, followed by their quants.
  *
- *   scales  16 float16 (Q8_0, Q4_0, Q5_0), followed by 16 minima of that type (Q4_1, Q5_1), 16 exponents (MXFP4), 16
- *           scales and 16 least values in units of the superblock's (Q4_K, Q5_K), or 16 scales of the first and 16 of
- *           the second half of a block (Q6_K), in 8 bits
  *   supers  of the whole superblock: 16 float16 scales, then 16 units of least values (Q4_K, Q5_K) or nothing (Q6_K)
- *   quants  of each block its high bits, then the low 4 bits or all 8. A line of 64 bytes holds STEP inputs of each of 16
+ *   scales  of a block: 16 float16 (Q8_0, Q4_0, Q5_0), followed by 16 minima of that type (Q4_1, Q5_1), 16 exponents
+ *           (MXFP4), 16 scales and 16 least values in units of the superblock's (Q4_K, Q5_K), or 16 scales of the first and
+ *           16 of the second half of a block (Q6_K), in 8 bits
+ *   quants  of a block: its high bits, then the low 4 bits or all 8. A line of 64 bytes holds STEP inputs of each of 16
  *           outputs. A block of 8-bit weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low
  *           halves of the bytes and step s + 4 in the high halves. The high bits are the fifth ones (Q5_0, Q5_1, Q5_K): a
  *           line, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines, for steps 0 to 3 and 4 to 7, two
@@ -86,8 +86,9 @@ void draftwire_read_blocks_in_order(int32_t in_order) { blocks_in_order = in_ord
 
 /* The parts of a superblock of one group of outputs. */
 typedef struct {
-    const uint8_t *first, *quants, *scales, *supers;
-    uint32_t before, per_scale; /* of GROUP4 and GROUP8: blocks before this one, and per group of inputs */
+    const uint8_t *supers, *blocks;
+    const uint8_t *scales, *zeros; /* of GROUP4 and GROUP8, as the next two: those of all groups of inputs */
+    uint32_t before, per_scale;    /* blocks before this one, and per group of inputs */
 } Packed;
 
 /* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. The entries of the
@@ -121,37 +122,39 @@ INLINE int16_t *parts_of(Rounded x, int r) { return x.parts + 2 * SUPERBLOCK * r
 INLINE int64_t high_bytes(int type) { return LINE * (FIVE_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
 INLINE int64_t quant_bytes(int type) { return high_bytes(type) + (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
 
-/* The bytes of a block's scales, of those of its superblock, and of the superblock's supers. */
-INLINE int64_t block_scale_bytes(int type) {
-    return IN_GROUPS(type) ? 0 : GROUP * (type == MXFP4_WEIGHT ? 1 : WITH_MINIMUM(type) ? 4 : 2);
-}
-INLINE int64_t scale_bytes(int type) { return SUPERBLOCK * block_scale_bytes(type); }
-INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
+/* The bytes of a block's scales, and the blocks whose scales share a line; and that line's bytes. */
+INLINE int64_t scale_bytes(int type) { return GROUP * (type == MXFP4_WEIGHT ? 1 : WITH_MINIMUM(type) ? 4 : 2); }
+INLINE int64_t blocks_per_line(int type) { return IN_GROUPS(type) ? SUPERBLOCK : LINE / scale_bytes(type); }
+INLINE int64_t line_bytes(int type) { return IN_GROUPS(type) ? 0 : LINE; }
 
-/* The bytes of a whole superblock. */
-INLINE int64_t superblock_bytes(int type) {
-    return scale_bytes(type) + super_bytes(type) + SUPERBLOCK * quant_bytes(type);
+/* The bytes of `count` blocks, from a line of scales on; of a superblock's supers; and of a whole superblock. */
+INLINE int64_t blocks_bytes(int64_t count, int type) {
+    return (count + blocks_per_line(type) - 1) / blocks_per_line(type) * line_bytes(type) + count * quant_bytes(type);
 }
+INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
+INLINE int64_t superblock_bytes(int type) { return super_bytes(type) + blocks_bytes(SUPERBLOCK, type); }
 
 /* Returns the parts of the superblock of a group of outputs that begins with block `before`. */
 INLINE Packed packed_superblock(const Gemm *p, int64_t group, int64_t before, int type) {
-    const int64_t blocks = p->inputs / BLOCK, missing = -blocks & (SUPERBLOCK - 1);
-    const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
-    const int64_t size = (blocks + missing) / SUPERBLOCK * superblock_bytes(type) - missing * quant_bytes(type);
+    const int64_t blocks = p->inputs / BLOCK, parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
+    const int64_t size = blocks_bytes(blocks, type) + blocks / SUPERBLOCK * super_bytes(type);
     const uint8_t *first = (const uint8_t *)p->weight + group * (size + parts * 5 * GROUP), *behind = first + size;
-    const uint8_t *at = first + before / SUPERBLOCK * superblock_bytes(type);
-    Packed w = {.first = at, .scales = at, .supers = at + scale_bytes(type)};
-    w.quants = w.supers + super_bytes(type);
+    Packed w = {.supers = first + before / SUPERBLOCK * superblock_bytes(type)};
+    w.blocks = w.supers + super_bytes(type);
     if (IN_GROUPS(type)) {
-        w.scales = behind, w.supers = behind + parts * 4 * GROUP;
+        w.scales = behind, w.zeros = behind + parts * 4 * GROUP;
         w.before = (uint32_t)before, w.per_scale = (uint32_t)(p->group / BLOCK);
     }
     return w;
 }
 
-/* Returns where a block of a superblock has its quants. */
+/* Return where a block of a superblock has its quants, and its scales; those of GROUP4 and GROUP8 are elsewhere. */
 INLINE const uint8_t *block_quants(const Packed *w, int64_t block, int type) {
-    return w->quants + block * quant_bytes(type);
+    return w->blocks + (block / blocks_per_line(type) + 1) * line_bytes(type) + block * quant_bytes(type);
+}
+INLINE const uint8_t *block_scales(const Packed *w, int64_t block, int type) {
+    const int64_t within = block % blocks_per_line(type);
+    return w->blocks + blocks_bytes(block - within, type) + within * scale_bytes(type);
 }
 
 /* Makes a compiler forget what it knows about the value of a pointer. */
@@ -162,7 +165,7 @@ INLINE const uint8_t *block_quants(const Packed *w, int64_t block, int type) {
  * weights with one. */
 INLINE void prefetch_share(const Packed *w, int64_t block, int64_t ahead, int type) {
     const int64_t lines = superblock_bytes(type) / LINE, share = (lines + SUPERBLOCK - 1) / SUPERBLOCK;
-    const uint8_t *at = w->first + lines * block / SUPERBLOCK * LINE + ahead;
+    const uint8_t *at = w->supers + lines * block / SUPERBLOCK * LINE + ahead;
 #ifndef __clang__
 #pragma GCC unroll 5
 #endif
@@ -317,12 +320,12 @@ static int32_t plain_sum(const Packed *w, int64_t block, int half, int o, const 
 static void plain_add_block(const Packed *w, int64_t block, int o, Rounded x, int type, float *total) {
     const int32_t of_all = (int32_t)*x.sums;
     int32_t sum = plain_sum(w, block, 0, o, x.quants, type) + plain_sum(w, block, 1, o, x.quants, type);
-    const uint8_t *scales = w->scales + block * block_scale_bytes(type);
+    const uint8_t *scales = block_scales(w, block, type);
     float scale;
     if (IN_GROUPS(type)) {
         const int64_t place = (w->before + block) / w->per_scale * GROUP + o;
         memcpy(&scale, w->scales + 4 * place, sizeof scale);
-        sum -= (w->supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
+        sum -= (w->zeros[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
     } else if (type == MXFP4_WEIGHT) {
         scale = half_of_power(scales[o]);
     } else {
@@ -340,7 +343,7 @@ static void plain_add_block(const Packed *w, int64_t block, int o, Rounded x, in
 static void plain_add_super(const Packed *w, int o, Rounded x, int type, float *total) {
     int32_t sum = 0, off = 0; /* off: of quants times what all weights of a block share */
     for (int64_t block = 0; block < SUPERBLOCK; block++) {
-        const uint8_t *scales = w->scales + block * 32 + o;
+        const uint8_t *scales = block_scales(w, block, type) + o;
         const int8_t *quants = x.quants + block * BLOCK;
         const int32_t left = plain_sum(w, block, 0, o, quants, type), right = plain_sum(w, block, 1, o, quants, type);
         if (type == Q6_K_WEIGHT) {

@@ -65,14 +65,14 @@ typedef struct {
 } BLOCK_NAME(Factors);
 
 BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
-    const uint8_t *scales = w->scales + block * block_scale_bytes(type);
+    const uint8_t *scales = block_scales(w, block, type);
     BLOCK_NAME(Factors) of;
     of.left = of.right = BLOCK_MADDUBS ? BLOCK_ONES() : BLOCK_NONE();
     if (IN_GROUPS(type)) {
         const int64_t at = (w->before + (uint32_t)block) / w->per_scale * GROUP + v * BLOCK_LANES;
         const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
         of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
-        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
+        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->zeros + at)));
     } else if (type == MXFP4_WEIGHT) {
         of.scale = BLOCK_E8M0(scales + v * BLOCK_LANES);
     } else if (IN_SUPERS(type)) {
@@ -141,11 +141,14 @@ BLOCK_INLINE void BLOCK_NAME(add_super)(const Packed *w, const BLOCK_INT *sums, 
                                         int type) {
     const int pairs = type == Q6_K_WEIGHT ? SUPERBLOCK : SUPERBLOCK / 2;
     for (int v = 0; v < BLOCK_VECTORS; v++) {
-        const uint8_t *supers = w->supers + v * 2 * BLOCK_LANES, *scales = w->scales + v * BLOCK_LANES;
+        const uint8_t *supers = w->supers + v * 2 * BLOCK_LANES;
         BLOCK_INT factors[SUPERBLOCK]; /* of the sums of quants, two in a pair: scales (Q6_K), or least values */
-        for (int i = 0; i < pairs; i++)
-            factors[i] = type == Q6_K_WEIGHT ? BLOCK_BESIDE(scales + 32 * i, scales + 32 * i + GROUP)
-                                             : BLOCK_BESIDE(scales + 64 * i + GROUP, scales + 64 * i + 32 + GROUP);
+        for (int i = 0; i < pairs; i++) {
+            const int whole = type == Q6_K_WEIGHT; /* both of a pair are of one block */
+            const uint8_t *left = block_scales(w, whole ? i : 2 * i, type) + v * BLOCK_LANES;
+            const uint8_t *right = block_scales(w, whole ? i : 2 * i + 1, type) + v * BLOCK_LANES;
+            factors[i] = BLOCK_BESIDE(whole ? left : left + GROUP, right + GROUP);
+        }
         for (int r = 0; r < count; r++) {
             const int16_t *parts = parts_of(x, r);
             BLOCK_INT off = BLOCK_SCALE_PAIRS(factors[0], BLOCK_FOUR(parts)), sum = sums[r * BLOCK_VECTORS + v];

@@ -106,13 +106,13 @@ NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Roun
     NEON_NAME(sum_half)(w, block, 0, x.quants, count, type, whole);
     NEON_NAME(sum_half)(w, block, 1, x.quants, count, type, right);
     for (int v = 0; v < NEON_VECTORS; v++) {
-        const uint8_t *scales = w->scales + block * block_scale_bytes(type);
+        const uint8_t *scales = block_scales(w, block, type);
         float32x4_t scale, minimum = vdupq_n_f32(0);
         int32x4_t zeros = vdupq_n_s32(ZERO_OF(type));
         if (IN_GROUPS(type)) {
             const int64_t place = (w->before + (uint32_t)block) / w->per_scale * GROUP + 4 * v;
             const int32x4_t stored_less = vdupq_n_s32(type == GROUP8_WEIGHT ? 128 : 0);
-            zeros = vsubq_s32(NEON_NAME(bytes)(w->supers + place, 0), stored_less);
+            zeros = vsubq_s32(NEON_NAME(bytes)(w->zeros + place, 0), stored_less);
             scale = vld1q_f32((const float *)w->scales + place);
         } else if (type == MXFP4_WEIGHT) {
             float found[4];
@@ -141,7 +141,7 @@ NEON_INLINE void NEON_NAME(add_super)(const Packed *w, float32x4_t *totals, Roun
     for (int64_t block = 0; block < SUPERBLOCK; block++) {
         prefetch_share(w, block, NEON_AHEAD, type);
         for (int half = 0; half < 2; half++) {
-            const uint8_t *scales = w->scales + block * 32 + (type == Q6_K_WEIGHT ? half * GROUP : 0);
+            const uint8_t *scales = block_scales(w, block, type) + (type == Q6_K_WEIGHT ? half * GROUP : 0);
             int32x4_t found[NEON_ROWS * NEON_VECTORS];
             NEON_NAME(sum_half)(w, block, half, x.quants + block * count * BLOCK, count, type, found);
             for (int v = 0; v < NEON_VECTORS; v++) {
