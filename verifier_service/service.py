@@ -167,7 +167,14 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
     wait = ExpectedWait(engine.planner.cost, engine.limits.max_step_rows)
     places = engine.limits.max_sequences + settings.max_waiting
     return Verifier(
-        ServedModel(info, tokenizer, chat_format_message(tokenizer.chat_format), limits, identity.build),
+        ServedModel(
+            info,
+            tokenizer,
+            chat_format_message(tokenizer.chat_format),
+            limits,
+            identity.build,
+            engine.model.ruled_out_shapes,
+        ),
         RequestReader(tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids, pool=around.texts),
         steps,
         DrafterPool(

@@ -49,6 +49,8 @@ class ServedModel:
     chat_format: ChatFormat
     limits: Limits
     build: str
+    ruled_out_shapes: int = 0
+    """Shapes of GPU kernels that its trial at load ruled out."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -24,7 +24,7 @@ from benchmarks.gpu.device import usable_device
 from benchmarks.gpu.figure_log import FigureLog, Figures
 from benchmarks.gpu.graph_timing import microseconds
 from benchmarks.harness.report import add_report_options
-from draftwire_core.engine.model.cuda.kernels.product import Gate, Shape, multiply
+from draftwire_core.engine.model.cuda.kernels.product import Cuts, Gate, Shape, multiply
 
 _WEIGHT_BYTES = 400_000_000
 _LEAST_CALLS = 4
@@ -86,7 +86,7 @@ class Multiplier:
     def run(self, block: int, shape: Shape) -> None:
         """Multiplies the rows by the next weight."""
         weight = next(self._turns)
-        multiply(self._inputs, weight, add_to=self._added, gate=self._gate, row_blocks=(block,), shape=shape)
+        multiply(self._inputs, weight, add_to=self._added, gate=self._gate, cuts=Cuts((block,), shape))
 
 
 def times(product: Product, block: int, rows: int, device: torch.device) -> Iterator[Figures]:

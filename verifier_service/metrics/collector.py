@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from draftwire.version import __version__
 from draftwire_core.engine.kernels.library import library
 from draftwire_core.pool.metrics import drafter_families
-from draftwire_core.runtime.observability.metric_families import info
+from draftwire_core.runtime.observability.metric_families import gauge, info
 from verifier_service.metrics.engine import engine_families
 from verifier_service.metrics.requests import request_families
 from verifier_service.metrics.speculation import planner_families, speculation_families
@@ -44,6 +44,11 @@ class VerifierCollector(Collector):
             "compiled_library",
             "Whether the engine's compiled library is in use; decoding on CPUs is slower without it.",
             {"loaded": "true" if library() is not None else "false"},
+        )
+        yield gauge(
+            "ruled_out_kernel_shapes",
+            "Shapes of GPU kernels that gave rows other bits when tried at load; they are not used, at some cost.",
+            verifier.model.ruled_out_shapes,
         )
         status = verifier.status()
         yield from engine_families(status, verifier.step_counts)

@@ -16,8 +16,8 @@ from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 
 CONTEXTS = (100, 1500, 5000)
-ROWS = (2, 9, 17, 64, 65, 256)
-"""Rows of a row's own sequence in a pass, with it."""
+ROWS = (2, 9, 17, 64, 65, 256, 640, 1024)
+"""Rows of a row's own sequence in a pass, with it; those that are more than a pass has are left out."""
 OTHERS = (1, 8, 63)
 """Rows of other sequences in a pass, before and after it."""
 _ONE_BY_ONE = 9
@@ -26,7 +26,11 @@ _SEED = 20240812
 
 def slots_for(model: PackedModel) -> int:
     """Number of KV slots that the test needs: at most as many as the model's pool and its context allow."""
-    return min(CONTEXTS[-1] + ROWS[-1], model.pool.capacity, model.context_length)
+    return min(CONTEXTS[-1] + _most_rows(model), model.pool.capacity, model.context_length)
+
+
+def _most_rows(model: PackedModel) -> int:
+    return min(ROWS[-1], model.most_rows)
 
 
 def is_batch_invariant(model: PackedModel) -> bool:
@@ -44,14 +48,15 @@ def is_batch_invariant(model: PackedModel) -> bool:
 
 def _comparisons(model: PackedModel, slots: np.ndarray) -> Iterator[bool]:
     """Compares bit by bit, as long as the results are asked for."""
-    most = min(ROWS[-1], len(slots) // 2)
+    chunk = _most_rows(model)
+    most = min(chunk, len(slots) // 2)
     room = len(slots) - most
     tokens = np.random.default_rng(_SEED).integers(model.vocab_size, size=len(slots)).tolist()
     own = slots[room:]
     filled = 0
     for context in [*(each for each in CONTEXTS if each < room), room]:
         while filled < context:  # without logits, in chunks as a prompt's
-            count = min(ROWS[-1], context - filled)
+            count = min(chunk, context - filled)
             _run(model, [(slots[:filled], slots[filled : filled + count], tokens[filled : filled + count], 0)])
             filled += count
         after = tokens[context : context + most]

@@ -55,7 +55,7 @@ class SelfTestReport:
 
     bit_exact: bool
     """Whether a row had the same bits alone, in a batch, in a prompt chunk and as a node of a tree; on GPUs also after
-    contexts of up to 5000 tokens and in passes of up to 256 rows. If not, outputs may differ between batches where two
+    contexts of up to 5000 tokens and in passes of up to 1024 rows. If not, outputs may differ between batches where two
     tokens are nearly tied."""
     error: float
     """Distance from transformers' own forwards, in units of the logits' standard deviation."""

@@ -121,6 +121,11 @@ class DescribedModel:
         return self.backend.describe().can_be_tapped
 
     @property
+    def ruled_out_shapes(self) -> int:
+        """Shapes of Triton kernels that gave rows other bits when they were tried at load, and are not used."""
+        return self.backend.describe().ruled_out_shapes
+
+    @property
     def draws_in_pass(self) -> bool:
         """Whether passes draw a target's tokens themselves, see `forward_and_draw`."""
         return self._is_target and self.sampler is not None and self.steps is not None

@@ -130,6 +130,7 @@ async def test_values_are_what_responses_say(
     status = verifier.verifier.status()
     assert metrics("kv_cache_slots") == status.total_slots
     assert metrics("step_rows_count") == status.times.steps
+    assert metrics("ruled_out_kernel_shapes") == 0
 
 
 async def test_a_scrape_changes_nothing(verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter) -> None:

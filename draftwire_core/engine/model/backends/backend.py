@@ -55,6 +55,8 @@ class Description(NamedTuple):
     """Rows of a pass beyond which a prompt is not read much faster."""
     can_be_tapped: bool
     """Whether passes may have taps."""
+    ruled_out_shapes: int = 0
+    """Shapes of Triton kernels that gave rows other bits when they were tried at load, and are not used."""
 
 
 class StepRunner(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +23,8 @@ from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 _MOST_ROWS = 1024
 """Of a pass; fewer leave the device waiting for its next kernel."""
 
+log = logging.getLogger(__name__)
+
 
 class CudaBackend:
     """The backend of GPUs. On CPUs, for tests, its kernels run in Triton's interpreter."""
@@ -34,6 +37,7 @@ class CudaBackend:
         """Whether passes run on Triton kernels, in steps of fixed sizes."""
         self._lacking = lacking
         self._layer_kernels = lacking or "no"
+        self._ruled_out_shapes = 0
 
     def fingerprint(self, model: PreTrainedModel, factors: str | None) -> str:
         """See Backend."""
@@ -52,9 +56,12 @@ class CudaBackend:
             from draftwire_core.engine.model.cuda.placing import use_gpu_layers  # needs Triton
 
             try:
-                self._layer_kernels = "yes" if use_gpu_layers(model, needs.weights) else "attention"
+                whole, lost = use_gpu_layers(model, needs.weights)
             except ModelLoadError as error:
                 raise UnsupportedModelError(f"model {needs.name}: {error}") from error
+            self._layer_kernels, self._ruled_out_shapes = "yes" if whole else "attention", len(lost)
+            if lost:
+                log.warning("kernel shapes ruled out", extra={"model": needs.name, "shapes": lost})
         elif has_blocks(model) or needs.weights != "checkpoint":
             what = "quantised weights" if has_blocks(model) else f"weights {needs.weights}"
             raise UnsupportedModelError(
@@ -82,7 +89,7 @@ class CudaBackend:
     def describe(self) -> Description:
         """See Backend."""
         most = _MOST_ROWS if self.on_kernels and self._device.type != "cpu" else MOST_ROWS
-        return Description(self._layer_kernels, most, can_be_tapped=False)
+        return Description(self._layer_kernels, most, can_be_tapped=False, ruled_out_shapes=self._ruled_out_shapes)
 
     def keep_alive(self) -> None:
         """See Backend: there is no other process."""

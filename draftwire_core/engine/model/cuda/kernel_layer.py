@@ -20,10 +20,11 @@ from draftwire_core.engine.model.cuda.kernel_linear import (
     can_join,
     joined_linear,
     output_linear,
-    try_blocks,
+    try_products,
 )
 from draftwire_core.engine.model.cuda.kernel_support import MOST_DIM
-from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
+from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
+from draftwire_core.engine.model.cuda.kernels.attention_trial import AttentionKind, equal_tiles
 from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write
 from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
 from draftwire_core.engine.model.cuda.kernels.product import Gate
@@ -72,8 +73,26 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
         head.linear = whole
     else:
         model.set_output_embeddings(whole)
-    try_blocks(model)
     return True
+
+
+def try_kernels(model: PreTrainedModel) -> list[str]:
+    """Sets the ways in which a model's products and its layers' attention may be cut into programs: those that give a
+    row the same bits. Returns the others, in words."""
+    lost = try_products(model)
+    trials: dict[AttentionKind, tuple[int, ...]] = {}
+    for layer in model.modules():
+        if not isinstance(layer, KernelLayer):
+            continue
+        kind = layer.attention_kind
+        if kind not in trials:
+            weight = layer.input_norm.weight
+            with torch.cuda.device_of(weight):
+                trials[kind] = equal_tiles(kind, model.dtype, weight.device)
+            sizes = tiles_of(kind.heads // kind.kv_heads)
+            lost += [f"attention in tiles of {each} queries" for each in sizes if each not in trials[kind]]
+        layer.tiles = trials[kind]
+    return lost
 
 
 def _own(head: nn.Module) -> nn.Module:
@@ -124,16 +143,21 @@ class KernelLayer(nn.Module):
         self.library_layer = layer
         self._config = attention.config
         self._index = attention.layer_idx
-        self._dim = attention.head_dim
-        self._kv_heads = attention.k_proj.out_features // attention.head_dim
-        self._scaling = attention.scaling
-        self._window = kind.window(attention)
-        self._softcap = kind.softcap(attention)
         self._head_norms: tuple[Tensor, Tensor, float, float] | None = None
         if hasattr(attention, "q_norm"):
             query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
             self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
         self.project = joined_linear([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.attention_kind = AttentionKind(
+            attention.q_proj.out_features // attention.head_dim,
+            attention.k_proj.out_features // attention.head_dim,
+            attention.head_dim,
+            attention.scaling,
+            kind.window(attention),
+            kind.softcap(attention),
+        )
+        self.tiles: tuple[int, ...] = ()
+        """Sizes of tiles of queries to choose from; see `attend_slots`."""
         self.output = output_linear(attention.o_proj)
         self.gate_and_up = joined_linear([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
         self.down = output_linear(mlp.down_proj)
@@ -178,12 +202,12 @@ class KernelLayer(nn.Module):
         """The attention of rows [rows, width] before the output product: [rows, heads * dim]."""
         under_way = current_pass()
         batch = cast(SlotRows, under_way.batch)
-        projected = self.project.rows(normed)
-        like = projected.view(len(projected), -1, self._dim).transpose(0, 1)[-self._kv_heads :]
+        projected, kind = self.project.rows(normed), self.attention_kind
+        like = projected.view(len(projected), -1, kind.dim).transpose(0, 1)[-kind.kv_heads :]
         keys, values = (each.transpose(0, 1) for each in under_way.cache.layer(self._index, like, like))
         cosines, sines = (each[0].contiguous() for each in position_embeddings)
         query = rotate_and_write(projected, cosines, sines, self._head_norms, keys, values, batch.slots)
         out = torch.empty_like(query)
         for work in batch.work:
-            attend_slots(work, query, keys, values, out, self._scaling, self._window, self._softcap)
+            attend_slots(work, query, keys, values, out, kind.scaling, kind.window, kind.softcap, tiles=self.tiles)
         return out.view(len(out), -1)

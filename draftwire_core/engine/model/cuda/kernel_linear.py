@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
-from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
+from draftwire_core.engine.model.cuda.kernels.product import ALL_CUTS, Cuts, Gate, multiply
+from draftwire_core.engine.model.cuda.kernels.product_trial import ProductTrial, try_product
 from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
-from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, alike, joined
 from draftwire_core.engine.model.ranks.sharded_layers import SummedLinear
 
@@ -39,8 +39,8 @@ class KernelLinear(nn.Module):
         self.dtype = dtype
         outputs, self.in_features = (int(each) for each in weight.shape)
         self.out_features = outputs if gate is None else outputs // 2
-        self.row_blocks: tuple[int, ...] = ROW_BLOCKS
-        """Sizes of blocks that may be used; see `equal_blocks`."""
+        self.cuts: Cuts = ALL_CUTS
+        """The ways to cut the product that may be used; see `try_product`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
@@ -58,7 +58,7 @@ class KernelLinear(nn.Module):
                 add_to=add_to,
                 gate=self.gate,
                 dtype=self.dtype,
-                row_blocks=self.row_blocks,
+                cuts=self.cuts,
             )
         if self.packed.order is not None:
             inputs = inputs.index_select(1, self.packed.order)
@@ -69,7 +69,7 @@ class KernelLinear(nn.Module):
             add_to=add_to,
             gate=self.gate,
             dtype=self.dtype,
-            row_blocks=self.row_blocks,
+            row_blocks=self.cuts.row_blocks,
         )
 
 
@@ -139,14 +139,21 @@ def joined_linear(
     return KernelLinear(weight, bias, gate, dtype)
 
 
-def try_blocks(model: PreTrainedModel) -> None:
-    """Sets the sizes of blocks that all products of a model may use."""
-    linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
-    if not linears:
-        return
-    weights = [each.weight if each.packed is None else each.packed for each in linears]
-    first = weights[0]
-    with torch.cuda.device_of(first.codes if isinstance(first, DeviceWeight) else first):
-        blocks = equal_blocks(zip(weights, (each.gate for each in linears), strict=True), model.dtype)
-    for each in linears:
-        each.row_blocks = blocks
+def try_products(model: PreTrainedModel) -> list[str]:
+    """Sets the cuts that each product of a model may use. Returns those that it may not, in words.
+
+    Products of one shape are tried once.
+    """
+    trials: dict[tuple[object, ...], ProductTrial] = {}
+    for each in model.modules():
+        if not isinstance(each, KernelLinear):
+            continue
+        packed = each.packed
+        kind = None if packed is None else (packed.kind, packed.group, isinstance(packed.zeros, Tensor))
+        weight: Tensor | DeviceWeight = each.weight if packed is None else packed
+        key = (kind, weight.shape, each.gate)
+        if key not in trials:
+            with torch.cuda.device_of(each.weight if packed is None else packed.codes):
+                trials[key] = try_product(weight, each.gate, model.dtype)
+        each.cuts = trials[key].cuts
+    return [lost for trial in trials.values() for lost in trial.lost]

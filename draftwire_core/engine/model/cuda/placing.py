@@ -8,8 +8,8 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.device.choices import Weights
-from draftwire_core.engine.model.cuda.kernel_layer import run_on_kernels
-from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear, try_blocks
+from draftwire_core.engine.model.cuda.kernel_layer import run_on_kernels, try_kernels
+from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
 from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
 from draftwire_core.engine.model.experts.experts import StoredExperts, is_experts, linear_of
@@ -18,17 +18,18 @@ from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, St
 from draftwire_core.engine.model.model_facts import WIDENED_ON_GPUS, has_blocks
 
 
-def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> bool:
+def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> tuple[bool, list[str]]:
     """Moves packed weights of `model` to the GPU and replaces its decoder layers, in place. weights: what linear layers
     keep.
 
-    Returns whether kernels compute all of the model; otherwise they only attend. Raises ModelLoadError.
+    Returns whether kernels compute all of the model, which otherwise only attend, and what `try_kernels` ruled out.
+    Raises ModelLoadError.
     """
     if has_blocks(model):
         place_stored(model)
     if weights != "checkpoint":
         narrow(model, weights)
-    return run_on_kernels(model)
+    return run_on_kernels(model), try_kernels(model)
 
 
 class PackedEmbedding(nn.Module):
@@ -70,7 +71,6 @@ def place_stored(model: PreTrainedModel) -> None:
                 model.set_submodule(name, PackedEmbedding(_placed(placed, device, module.stored)))
             except DeviceWeightError:
                 model.set_submodule(name, nn.Embedding.from_pretrained(module.stored.values().to(device)))
-    try_blocks(model)
 
 
 def narrow(model: PreTrainedModel, weights: Weights) -> None:
@@ -84,7 +84,6 @@ def narrow(model: PreTrainedModel, weights: Weights) -> None:
             except DeviceWeightError as error:
                 raise ModelLoadError(f"layer {name}: weights {weights}: {error}") from error
             model.set_submodule(name, KernelLinear(packed, module.bias))
-    try_blocks(model)
 
 
 def move_plain(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

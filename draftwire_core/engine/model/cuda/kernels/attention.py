@@ -35,11 +35,13 @@ def attend_slots(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    tiles: tuple[int, ...] = (),
 ) -> None:
     """Computes the attention of a round's rows into `out` [rows, heads, value dim], zeros for padding.
 
     query [rows, heads, dim], elements of a head adjacent; keys [slots, kv_heads, dim] and values [slots, kv_heads,
-    value dim], slots of any stride. Sinks [heads] take probability but have no value.
+    value dim], slots of any stride. Sinks [heads] take probability but have no value. tiles: sizes to choose from, of
+    `tiles_of`; by default the last alone, which needs no trial.
     """
     heads, dim = query.shape[1:]
     kv_heads, value_dim = values.shape[1:]
@@ -47,9 +49,8 @@ def attend_slots(
     tops = torch.empty(2, work.partials, heads, dtype=torch.float32, device=query.device)
     sums = torch.empty(work.partials, heads, value_dim, dtype=torch.float32, device=query.device)
     block_value = block_of(value_dim)
-    most_queries = max(TILE_QUERIES, triton.next_power_of_2(group))
-    # Few rows are fewer queries than a tile may have.
-    queries = min(most_queries, max(_LEAST_BLOCK, triton.next_power_of_2(len(query) * group)))
+    tiles = tiles or tiles_of(group)[-1:]
+    queries = next((each for each in tiles if each >= len(query) * group), tiles[-1])
     programs = max(1, min(work.most_items, -(-4 * processors(query.device) // kv_heads)))
     attention_parts_kernel[programs, kv_heads](
         query,
@@ -110,6 +111,16 @@ def attend_slots(
         PARTS=BLOCK_PARTS,
         **attention_sum.OPTIONS,
     )
+
+
+def tiles_of(group: int) -> tuple[int, ...]:
+    """Queries of a tile, ascending: of any pass the last, of one of few rows the first that holds all its queries.
+
+    group: query heads per key-value head.
+    """
+    least = max(_LEAST_BLOCK, triton.next_power_of_2(group))
+    most = max(TILE_QUERIES, least)
+    return tuple(least << power for power in range((most // least).bit_length()))
 
 
 def block_of(dim: int) -> int:

@@ -7,7 +7,7 @@ Residuals, biases and the gates of feed-forward parts are applied to the sums in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
@@ -21,6 +21,8 @@ Gate = Literal["silu", "gelu"]
 """Activation of a gated feed-forward part: SiLU, or GELU by its tanh approximation."""
 ROW_BLOCKS = (16, 64, 128)
 """Rows of a block, by the number of rows: the first that holds them, or the last."""
+MOST_ROWS = 1024
+"""Rows of a pass. Products of more are cut as products of these, so that a trial knows all cuts; see `try_product`."""
 _LEAST_INNER = 16
 GATES = {None: 0, "silu": 1, "gelu": 2}
 """The kernels' numbers for gates."""
@@ -62,6 +64,7 @@ def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.dev
 
     block: rows of a block. gated: whether each output is made of two.
     """
+    rows = min(rows, MOST_ROWS)
     if block == ROW_BLOCKS[0]:
         return _WIDE if -(-rows // block) * -(-outputs // _WIDE.outputs) >= processors(device) else _NARROW
 
@@ -79,6 +82,25 @@ def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.dev
         (shape for shape in found if most_turns(shape) * shape.outputs <= _TOLERATED * least),
         key=lambda shape: shape.outputs,
     )
+
+
+class Cuts(NamedTuple):
+    """The ways to cut a product into programs that may be used; see `try_product`."""
+
+    row_blocks: tuple[int, ...] = ROW_BLOCKS
+    """Rows of blocks to choose from."""
+    largest: Shape | None = None
+    """The shape of the largest blocks; by default what `shape_of` finds."""
+
+    def cut(self, rows: int, outputs: int, gated: bool, device: torch.device) -> tuple[int, Shape]:
+        """Returns the rows of a block and the shape for a product; see `shape_of`."""
+        block = next((each for each in self.row_blocks if each >= rows), self.row_blocks[-1])
+        if self.largest is not None and block == self.row_blocks[-1]:
+            return block, self.largest
+        return block, shape_of(outputs, rows, block, gated, device)
+
+
+ALL_CUTS = Cuts()
 
 
 def stages_of(shape: Shape, block: int, gated: bool, item_bytes: int, device: torch.device) -> int:
@@ -160,21 +182,19 @@ def multiply(
     add_to: Tensor | None = None,
     gate: Gate | None = None,
     dtype: torch.dtype | None = None,
-    row_blocks: tuple[int, ...] = ROW_BLOCKS,
-    shape: Shape | None = None,
+    cuts: Cuts = ALL_CUTS,
 ) -> Tensor:
     """The product of rows [rows, inner] and a weight [outputs, inner], plus a bias [outputs].
 
     add_to: rows [rows, outputs], of any dtype, to which it is added, in place. gate: the first half of the outputs is
     gated by this activation, and multiplied by the second half; outputs are then half as many. dtype: of the result, by
-    default that of the inputs. row_blocks: rows of blocks to choose from. shape: by default what `shape_of` finds.
+    default that of the inputs. cuts: to choose from.
     """
     rows, inner = inputs.shape
     outputs = len(weight) if gate is None else len(weight) // 2
     out = torch.empty(rows, outputs, dtype=dtype or inputs.dtype, device=inputs.device) if add_to is None else add_to
-    block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     gated = gate is not None
-    shape = shape or shape_of(outputs, rows, block, gated, inputs.device)
+    block, shape = cuts.cut(rows, outputs, gated, inputs.device)
     block_inner = min(shape.inner, max(_LEAST_INNER, triton.next_power_of_2(inner)))
     options: dict[str, Any] = {
         "num_warps": shape.warps,

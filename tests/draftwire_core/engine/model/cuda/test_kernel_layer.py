@@ -4,7 +4,7 @@ import copy
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,11 @@ pytest.importorskip("triton")
 from triton.runtime.interpreter import InterpretedFunction
 
 from draftwire_core.engine.loading.self_test import run_self_test
-from draftwire_core.engine.model.cuda import kernel_linear
-from draftwire_core.engine.model.cuda.kernel_layer import KernelLayer
+from draftwire_core.engine.model.cuda import kernel_layer, kernel_linear, placing
+from draftwire_core.engine.model.cuda.kernel_layer import KernelLayer, try_kernels
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
+from draftwire_core.engine.model.cuda.kernels.product import Cuts
+from draftwire_core.engine.model.cuda.kernels.product_trial import ProductTrial
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.harness.engine.attention_models import attention_model
@@ -34,7 +36,7 @@ from tests.harness.engine.engines import (
     walk,
 )
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
-from tests.harness.kernels.untried_blocks import untried_blocks
+from tests.harness.kernels.untried_kernels import untried_kernels
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -76,7 +78,7 @@ NO_KERNELS = {
 
 @pytest.fixture(autouse=True)
 def untried() -> Iterator[None]:
-    with untried_blocks():
+    with untried_kernels():
         yield
 
 
@@ -173,17 +175,31 @@ def test_captured_steps_and_views() -> None:
     assert all(error(first[row], again[row]) < BOUND for row in again)
 
 
-def test_models_use_blocks_that_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_use_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[torch.Size] = []
 
-    def some(products: Iterable[tuple[torch.Tensor, object]], dtype: torch.dtype) -> tuple[int, ...]:
-        tried.extend(weight.shape for weight, _ in products)
-        return (64, 128)
+    def some(weight: torch.Tensor, gate: object, dtype: torch.dtype) -> ProductTrial:
+        tried.append(weight.shape)
+        return ProductTrial(Cuts((64, 128)), ("a cut",))
 
-    monkeypatch.setattr(kernel_linear, "equal_blocks", some)
-    linears = [each for each in on_kernels("Llama").model.modules() if isinstance(each, KernelLinear)]
-    assert {each.row_blocks for each in linears} == {(64, 128)}
-    assert sorted(tried) == sorted(each.weight.shape for each in linears)
+    monkeypatch.setattr(kernel_linear, "try_product", some)
+    monkeypatch.setattr(kernel_layer, "equal_tiles", lambda kind, dtype, device: (32,))
+    model = on_kernels("Llama").model
+    ruled_out = try_kernels(model)
+    linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
+    assert {each.cuts for each in linears} == {Cuts((64, 128))}
+    assert set(tried) == {each.weight.shape for each in linears} and len(tried) < len(linears)
+    layers = [each for each in model.modules() if isinstance(each, KernelLayer)]
+    assert {layer.tiles for layer in layers} == {(32,)}
+    assert ruled_out == ["a cut"] * len(tried) + ["attention in tiles of 16 queries"]
+
+
+def test_what_a_trial_rules_out_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    assert on_kernels("Llama").ruled_out_shapes == 0 and not caplog.records
+    monkeypatch.setattr(placing, "try_kernels", lambda _: ["one", "another"])
+    assert on_kernels("Llama").ruled_out_shapes == 2
+    (record,) = caplog.records
+    assert record.message == "kernel shapes ruled out" and record.shapes == ["one", "another"]  # type: ignore[attr-defined]
 
 
 def test_weights_are_in_memory_once() -> None:

@@ -26,7 +26,7 @@ from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedMod
 from draftwire_core.engine.model.reading.read_model import read_model
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
-from tests.harness.kernels.untried_blocks import untried_blocks
+from tests.harness.kernels.untried_kernels import untried_kernels
 from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.quantised_checkpoint import FORMS, with_values, write_quantised
 
@@ -44,7 +44,7 @@ QUANTISED = [name for name in FORMS if name != "MXFP4"]
 @pytest.fixture(autouse=True)
 def untried() -> Iterator[None]:
     """Sizes of blocks are tried in the tests of products."""
-    with untried_blocks():
+    with untried_kernels():
         yield
 
 

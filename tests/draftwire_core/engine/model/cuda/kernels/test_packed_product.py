@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
 from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate
-from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
+from draftwire_core.engine.model.cuda.kernels.product_trial import try_product
 from draftwire_core.engine.model.cuda.weights.device_weight import Code, DeviceWeight, DeviceWeightError
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -122,7 +122,9 @@ class TestTriedBlocks:
     @pytest.mark.parametrize("case", CASES, ids=str)
     def test_a_row_has_the_same_bits_in_any_batch(self, case: tuple[Code, int, torch.dtype, int | None]) -> None:
         weight, _ = made(*case, inputs=384)
-        check_batch_invariance(weight, equal_blocks([(weight, None)]), 130, (1, 2, 17, 65))
+        trial = try_product(weight, None)
+        assert not trial.lost
+        check_batch_invariance(weight, trial.cuts.row_blocks, 130, (1, 2, 17, 65))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from draftwire_core.engine.model.cuda.kernels import product
 from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply, shape_of, stages_of
-from draftwire_core.engine.model.cuda.kernels.row_blocks import equal_blocks
+from draftwire_core.engine.model.cuda.kernels.product_trial import try_product
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
@@ -69,28 +69,14 @@ def test_rows_need_not_be_adjacent() -> None:
 def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
     inputs, weight = draw(130, 200, dtype=dtype), draw(60, 200, dtype=dtype)
     inputs *= draw(130, 1, dtype=dtype, seed=1).exp()
-    blocks = equal_blocks([(weight, None)])
-    whole = multiply(inputs, weight, row_blocks=blocks)
+    cuts = try_product(weight, None).cuts
+    whole = multiply(inputs, weight, cuts=cuts)
     order = torch.randperm(130, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(multiply(inputs[order], weight, row_blocks=blocks), whole[order])
+    assert torch.equal(multiply(inputs[order], weight, cuts=cuts), whole[order])
     for count in COUNTS:
         for first in (0, 130 - count):
-            found = multiply(inputs[first : first + count], weight, row_blocks=blocks)
+            found = multiply(inputs[first : first + count], weight, cuts=cuts)
             assert torch.equal(found, whole[first : first + count])
-
-
-def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.eye(64, dtype=torch.bfloat16)[:20]  # exact in any order
-    assert equal_blocks([(weight, None)]) == ROW_BLOCKS
-
-    def worse(
-        inputs: Tensor, weight: Tensor, gate: Gate | None, dtype: torch.dtype, row_blocks: tuple[int, ...]
-    ) -> Tensor:
-        product = multiply(inputs, weight, gate=gate, dtype=dtype, row_blocks=row_blocks)
-        return product + (2 if row_blocks == (16,) else 0)
-
-    monkeypatch.setattr("draftwire_core.engine.model.cuda.kernels.row_blocks.multiply", worse)
-    assert equal_blocks([(weight, None), (weight, None), (weight, "silu")]) == (64, 128)
 
 
 def test_products_are_cut_such_that_no_processor_has_much_more_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

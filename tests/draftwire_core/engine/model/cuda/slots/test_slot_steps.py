@@ -16,7 +16,7 @@ from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.sampling.step_draws import StepDraws
 from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
-from tests.harness.kernels.untried_blocks import untried_blocks
+from tests.harness.kernels.untried_kernels import untried_kernels
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -38,7 +38,7 @@ def chain(model: PackedModel, count: int, wanted: int) -> PackedBatch:
 
 @pytest.fixture(scope="module")
 def model() -> PackedModel:
-    with untried_blocks():
+    with untried_kernels():
         return PackedModel(tiny_model("Llama", num_hidden_layers=1), 90, kernels=True)
 
 
@@ -73,7 +73,7 @@ def test_tokens_are_drawn_in_the_pass(model: PackedModel) -> None:
 
 
 def test_a_larger_cache_has_steps_of_its_own(model: PackedModel) -> None:
-    with untried_blocks():
+    with untried_kernels():
         other = PackedModel(tiny_model("Llama", num_hidden_layers=1), 20, kernels=True)
     other.resize(90)
     batch = chain(model, 4, 1)

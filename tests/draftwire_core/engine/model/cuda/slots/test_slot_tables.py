@@ -19,7 +19,7 @@ from draftwire_core.engine.model.packed_batch import BatchBuilder, PackedBatch
 from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
-from tests.harness.kernels.untried_blocks import untried_blocks
+from tests.harness.kernels.untried_kernels import untried_kernels
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -142,7 +142,7 @@ def test_sequences_for_which_there_are_no_pages(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_row_has_the_same_bits_with_tables_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows after a context of random keys and values, which the tables learn in the first of two passes."""
-    with untried_blocks():
+    with untried_kernels():
         model = PackedModel(tiny_model("Llama", num_hidden_layers=1), 200, kernels=True)
     model.capture_graphs()  # as a GPU replays them; makes the cache
     assert isinstance(model.cache, KvCache)
