@@ -45,9 +45,9 @@ def demo(
 ) -> None:
     """Run a verifier and drafters, swap and kill drafters during requests, and compare with plain decoding.
 
-    The target is SmolLM2-135M-Instruct, which is downloaded once (90 MB), or else the bundled one.
+    The target is SmolLM2-135M-Instruct, which is downloaded once (90 MB), or else, in a checkout, the bundled one.
     """
-    directory = find_models(models)
+    directory = find_models(models, needed=bundled_pair)
     check_services_installed("the demo")
     console = Console(stderr=as_json, highlight=False)
     asked = Asked(prompt, max_tokens, temperature, seed)
@@ -56,19 +56,26 @@ def demo(
         stack.callback(signal.signal, signal.SIGTERM, before)
         show = None if bundled_pair else enter_real(stack, directory, asked, console)
         if show is None:
+            assert directory is not None  # otherwise enter_real has raised
             show = stack.enter_context(running(bundled(directory, asked), console, keeps_logs=True))
         terminal = Terminal(console, show.drafters)
         client = stack.enter_context(Client(show.verifier.address, timeout=CALL_SECONDS))
         finish(tell(client, show.model, show.scenes, Silence() if as_json else terminal), terminal, as_json)
 
 
-def enter_real(stack: ExitStack, models: Path, asked: Asked, console: Console) -> Show | None:
-    """Starts the show with the real model on a stack; if that fails, says why in a line and returns None."""
+def enter_real(stack: ExitStack, models: Path | None, asked: Asked, console: Console) -> Show | None:
+    """Starts the show with the real model on a stack; if that fails, says why in a line and returns None.
+
+    Raises:
+        Failure: it fails, and there are no bundled models to show in its place.
+    """
     try:
         start = real(fetched(console), models, asked)
         return stack.enter_context(running(start, console, keeps_logs=False))
     except (FetchError, Failure) as error:
         reason = " ".join(str(error).split())
+        if models is None:
+            raise Failure(f"no SmolLM2 ({reason}), and no bundled pair, which comes with a checkout") from error
         console.print(f"the bundled pair instead of SmolLM2: {reason}", soft_wrap=True, markup=False)
         return None
 

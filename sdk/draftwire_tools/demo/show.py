@@ -108,17 +108,18 @@ def bundled(models: Path, asked: Asked) -> Start:
     return start
 
 
-def real(target: Path, models: Path, asked: Asked) -> Start:
+def real(target: Path, models: Path | None, asked: Asked) -> Start:
     """Returns the start of the show with SmolLM2. target: its file. models: directory of the bundled draft model, which
-    translates. If that does not start, the console says why, and the show is of lookup alone."""
+    translates. If that is not here or does not start (then the console says why), the show is of lookup alone."""
 
     def start(made: Stage) -> Show:
         verifier = made.verifier(SMOLLM2, target, "--kv-slots", KV_SLOTS, "--drafters-per-request", "2")
-        small = made.drafter(SMALL, models / DRAFT, "--target-tokenizer", str(target), needed=False)
-        made.loading.wait(verifier, small)
-        drafter = None if small in made.loading.given_up else drafter_of(small)
-        names = (LOOKUP.name, SUFFIXES.name, *([] if drafter is None else [SMALL]))
-        return Show("SmolLM2-135M-Instruct", verifier, names, real_scenes(asked, drafter))
+        translates = ("--target-tokenizer", str(target))
+        small = [] if models is None else [made.drafter(SMALL, models / DRAFT, *translates, needed=False)]
+        made.loading.wait(verifier, *small)
+        serving = [drafter_of(each) for each in small if each not in made.loading.given_up]
+        names = (LOOKUP.name, SUFFIXES.name, *(each.name for each in serving))
+        return Show("SmolLM2-135M-Instruct", verifier, names, real_scenes(asked, *serving))
 
     return start
 
@@ -136,30 +137,35 @@ def code_scene(asked: Asked, first: DemoDrafter, second: DemoDrafter) -> Scene:
     return Scene("text", asked.prompt or CODE, False, options, [first], changes)
 
 
-def real_scenes(asked: Asked, small: DemoDrafter | None) -> list[Scene]:
+def real_scenes(asked: Asked, *small: DemoDrafter) -> list[Scene]:
     """Returns the scenes of a real model: a question, in which the draft model, if there is one, is killed, and an
     edit, in which one kind of lookup is swapped for the other."""
-    kept = [] if small is None else [small]
-    kills = [killed(each, 0.5) for each in kept]
-    question = Scene("question", asked.prompt or QUESTION, True, asked.options(0.7), [LOOKUP, *kept], kills)
+    kills = [killed(each, 0.5) for each in small]
+    question = Scene("question", asked.prompt or QUESTION, True, asked.options(0.7), [LOOKUP, *small], kills)
     edit = Scene("edit", EDIT, True, asked.options(0.0), [], [attached(SUFFIXES), swapped(LOOKUP, SUFFIXES, 0.5)])
     return [question, edit]
 
 
-def find_models(given: Path | None) -> Path:
-    """Returns the directory of the bundled models.
+def find_models(given: Path | None, *, needed: bool) -> Path | None:
+    """Returns the directory of the bundled models, which come with a checkout, and not with wheels.
+
+    Args:
+        given: the directory that has them; by default, it is looked for.
+        needed: whether the demo needs them; otherwise, None is returned if they are not found.
 
     Raises:
-        ValueError: none of the places has them.
+        ValueError: the given directory has none, or they are needed, and none of the places has them.
     """
-    needed = (INFLATE, *(f"{name}/config.json" for name in (TARGET, DRAFT, EARLY)))
+    files = (INFLATE, *(f"{name}/config.json" for name in (TARGET, DRAFT, EARLY)))
     checkout = Path(draftwire.__file__).resolve().parents[2]
     places = [given] if given is not None else [Path.cwd() / "models", checkout / "models"]
     for place in places:
-        if all((place / name).is_file() for name in needed):
+        if all((place / name).is_file() for name in files):
             return place
+    if given is None and not needed:
+        return None
     looked = " or ".join(str(place) for place in places)
     raise ValueError(
-        f"the demo's models ({TARGET}, {DRAFT}, {EARLY}) and {INFLATE} are not in {looked}; they come with a checkout "
+        f"the bundled models ({TARGET}, {DRAFT}, {EARLY}) and {INFLATE} are not in {looked}; they come with a checkout "
         "of draftwire: run the demo in one, or name its models directory with --models DIR"
     )

