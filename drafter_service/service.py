@@ -48,7 +48,7 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
         servicer = DrafterServicer(changes, settings.max_streams)
         server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
         try:
-            async with serving_metrics(settings.metrics_listen, DrafterCollector(changes)):
+            async with serving_metrics(settings, DrafterCollector(changes)):
                 await _serve(settings, server, servicer, channels, shutdown)
         finally:
             await channels.close()

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from draftwire._types.quoting import shortened
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.tls_settings import CertificateExpiry
 from gateway_service.answers.checked.argument_checks import ArgumentChecks
 from gateway_service.choices.responder import Responder
 from gateway_service.console.routes import console_routes
@@ -55,8 +56,8 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
     Raises:
         StartupError: the verifiers cannot be called with these settings; the message names the flag.
     """
-    metrics = Metrics()
     calls = verifier_calls(settings)
+    metrics = Metrics(CertificateExpiry(settings))
     entries = served_models(settings, calls)
     spread = SpreadPolicy(settings.spread_prefix_bytes, settings.spread_load_bound)
 

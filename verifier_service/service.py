@@ -139,7 +139,7 @@ async def _serve(
             chosen = ChosenDrafters(settings.model, verifier, target.engine, settings.named_drafters)
             tasks.spawn(chosen.run(), name="choice of drafters")
         try:
-            async with serving_metrics(settings.metrics_listen, VerifierCollector(verifier)):
+            async with serving_metrics(settings, VerifierCollector(verifier)):
                 await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
         finally:
             await verifier.stop()

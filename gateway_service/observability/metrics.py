@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from draftwire import Generation
+from draftwire_core.runtime.process.tls_settings import EXPIRY, EXPIRY_MEANING, CertificateExpiry
 from gateway_service.observability.key_metrics import KeyMetrics
 from gateway_service.observability.verifier_metrics import VerifierMetrics
 
@@ -15,8 +18,8 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """The metrics of one gateway, in a registry of their own."""
 
-    def __init__(self) -> None:
-        """Starts at zero."""
+    def __init__(self, certificates: CertificateExpiry) -> None:
+        """Starts at zero. certificates: those of the gateway's settings."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.requests = Counter(
@@ -52,6 +55,9 @@ class Metrics:
         self.keys = KeyMetrics(self._registry)
         self.verifiers = VerifierMetrics()
         self._registry.register(self.verifiers)
+        expiry = Gauge(f"draftwire:{EXPIRY}", EXPIRY_MEANING, ("setting",), registry=self._registry)
+        for setting in certificates.seconds():
+            expiry.labels(setting).set_function(partial(certificates.of, setting))
 
     def finished(self, generation: Generation) -> None:
         """Counts a finished choice."""

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from draftwire import Client, DraftwireError, Learning, LearningRound, Speculation
+from tests.harness.certificates import Authority
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -126,7 +127,8 @@ def monitored(module_services: Services, tmp_path_factory: pytest.TempPathFactor
     with ExitStack() as running:
         served = ("--metrics-listen", "127.0.0.1:0")
         verifier = module_services.verifier("target", *served)
-        drafter = module_services.drafter("draft", *served)
+        authorities = ("--tls-ca", str(Authority(folder).file))  # of calls, which this drafter makes none of
+        drafter = module_services.drafter("draft", *served, *authorities)
         gateway = module_services.gateway("--verifier", verifier.address)
         client = running.enter_context(Client(verifier.address, timeout=PATIENCE))
         client.drafters.attach(drafter.address, name="one")

@@ -174,7 +174,7 @@ class PoolThread:
 
             collector = AdapterCollector(self._host, self._info, pool, self.mirror, self._faults)
             try:
-                async with serving_metrics(settings.metrics_listen, collector):
+                async with serving_metrics(settings, collector):
                     await serve(server, shutdown, settings.shutdown_grace_seconds, drain=drain, started=started)
             finally:
                 pool.membership.shut_down()

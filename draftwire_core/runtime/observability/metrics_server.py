@@ -13,9 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from draftwire_core.runtime.observability.metric_families import gauge
 from draftwire_core.runtime.process.address import Address
 from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tls_settings import EXPIRY, EXPIRY_MEANING, CertificateExpiry
 
 log = get_logger(__name__)
 
@@ -33,11 +36,12 @@ class MetricsServer:
     Metrics are collected in the event loop, where they may be read without locks, and rendered in a thread.
     """
 
-    def __init__(self, listen: str, collector: Collector) -> None:
-        """listen: HOST:PORT. collector: called in the event loop at each scrape; metrics of the process are added."""
+    def __init__(self, listen: str, *collectors: Collector) -> None:
+        """listen: HOST:PORT. collectors: called in the event loop at each scrape; metrics of the process are added."""
         self._listen = Address.parse(listen)
         self._registry = CollectorRegistry()
-        self._registry.register(collector)
+        for collector in collectors:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -124,13 +128,26 @@ class _Collected(Collector):
         return self._families
 
 
+class CertificateCollector(Collector):
+    """Collects when the certificates of a service's settings expire."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        """Reads the certificates. Raises StartupError if a file cannot be used."""
+        self._expiry = CertificateExpiry(settings)
+
+    def collect(self) -> Iterable[Metric]:
+        """Returns the metric family."""
+        return [gauge(EXPIRY, EXPIRY_MEANING, self._expiry.seconds(), ["setting"])]
+
+
 @asynccontextmanager
-async def serving_metrics(listen: str | None, collector: Collector) -> AsyncIterator[None]:
-    """Serves metrics at an address until the `async with` is left; None serves none. Raises StartupError."""
-    if listen is None:
+async def serving_metrics(settings: ServiceSettings, collector: Collector) -> AsyncIterator[None]:
+    """Serves a service's metrics, and those of its certificates, until the `async with` is left, if the settings name
+    an address. Raises StartupError."""
+    if settings.metrics_listen is None:
         yield
         return
-    server = MetricsServer(listen, collector)
+    server = MetricsServer(settings.metrics_listen, collector, CertificateCollector(settings))
     await server.start()
     try:
         yield

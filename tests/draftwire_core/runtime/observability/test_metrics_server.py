@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,8 +14,12 @@ from prometheus_client.registry import Collector
 from draftwire_core.runtime.observability import metrics_server
 from draftwire_core.runtime.observability.histogram import Histogram
 from draftwire_core.runtime.observability.metric_families import counter, gauge, histogram, info
-from draftwire_core.runtime.observability.metrics_server import MetricsServer, serving_metrics
+from draftwire_core.runtime.observability.metrics_server import CertificateCollector, MetricsServer, serving_metrics
+from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.process.tls_settings import CertificateExpiry
+from tests.harness.certificates import Authority
+from tests.harness.deploy.metrics_document import documented, served
 from tests.harness.waiting import PATIENCE
 
 
@@ -161,7 +166,8 @@ async def test_too_many_are_told_so(server: MetricsServer, monkeypatch: pytest.M
 
 async def test_the_end_waits_for_nobody(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "_SECONDS", 10 * PATIENCE)
-    async with asyncio.timeout(PATIENCE), serving_metrics("127.0.0.1:0", sample):
+    settings = ServiceSettings(metrics_listen="127.0.0.1:0")
+    async with asyncio.timeout(PATIENCE), serving_metrics(settings, sample):
         pass
     server = MetricsServer("127.0.0.1:0", sample)
     await server.start()
@@ -184,5 +190,13 @@ async def test_a_port_in_use_is_named(sample: Sample) -> None:
 
 async def test_without_an_address_nothing_is_served(sample: Sample) -> None:
     sample.fault = AssertionError("nobody asks")
-    async with serving_metrics(None, sample):
+    async with serving_metrics(ServiceSettings(), sample):
         pass
+
+
+def test_the_expiry_of_certificates_is_a_metric(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("service")
+    settings = ServiceSettings(tls_cert=str(pair.cert), tls_key=str(pair.key))
+    [family] = CertificateCollector(settings).collect()
+    assert served([family]) == documented("Certificates")
+    assert {each.labels["setting"]: each.value for each in family.samples} == CertificateExpiry(settings).seconds()
