@@ -178,7 +178,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     samplings = {name: SAMPLINGS[name] for name in DRAWN}
     prompts = check_prompts(held_out_prompts(options.prompts))
     requests = check_requests(prompts, options.max_tokens, 0, samplings)
-    comparison = Comparison(requests, progress=say, wanted=options.cases.split(","))
+    comparison = Comparison(requests, progress=lambda name, _: say(name), wanted=options.cases.split(","))
     async with AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=300.0) as client:
         info = await client.model_info()
         await comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False))

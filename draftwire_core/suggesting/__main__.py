@@ -6,7 +6,9 @@ import argparse
 import json
 import signal
 import sys
+from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 
 from rich.console import Console
 
@@ -17,6 +19,7 @@ from draftwire_core.suggesting.hub_target import peeked
 from draftwire_core.suggesting.preparing import fetched, prepare, universal_is_here
 from draftwire_core.suggesting.suggestion import suggest
 from draftwire_core.suggesting.target_facts import facts_of
+from draftwire_tools.progress import LogLines, status
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,8 +30,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fetch", action="store_true", help="Fetch the target and the drafter, with progress.")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a download in another process ends, too
+    console = Console(stderr=True, highlight=False)
+    say = partial(console.print, soft_wrap=True, markup=False)
     try:
-        facts = facts_of(Checkpoint.find(given.model)) if given.fetch else peeked(given.model)
+        if given.fetch:
+            with closing(LogLines(say, "draftwire_core.engine.checkpoint.hub")):
+                facts = facts_of(Checkpoint.find(given.model))
+        else:
+            with status(console, "drafters") as shown:
+                shown(f"reading the files of {given.model}", 0.0)
+                facts = peeked(given.model)
     except ModelLoadError as error:
         print(json.dumps({"error": str(error)}))
         return 1
@@ -43,7 +54,6 @@ def main(arguments: list[str] | None = None) -> int:
         "candidates": [asdict(each) for each in suggestion.candidates],
     }
     if given.fetch:
-        console = Console(stderr=True, highlight=False)
         ready = prepare(suggestion, lambda each: fetched(each, console))
         found |= {
             "chosen": ready.candidate and ready.candidate.name,

@@ -35,7 +35,11 @@ def test_each_number_of_layers_is_told(
 ) -> None:
     flags = ["--model", checkpoint, "--prompts", prompts, "--tokens", 8, "--dtype", "float32", "--threads", 1]
     assert run(monkeypatch, *flags, "--temperature", 0.8, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    stages = [line.partition(" (after ")[0] for line in told.err.splitlines() if line.startswith("calibrating: ")]
+    parts = ("2 texts continued by 8 tokens each", "time of a step", "exit after 1 of 2 layers")
+    assert stages == [f"calibrating: {part}" for part in parts]
+    found = json.loads(told.out)
     assert found["tokens"] == 16
     assert [each["layers"] for each in found["exits"]] == [1]
     assert 0 <= found["exits"][0]["agreement"] <= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ _FORMATS = (".safetensors", ".bin")
 _HEAD_FORMATS = (*_FORMATS, ".pt")
 """Suffixes of weights of heads, in order of preference."""
 _CARD = "README.md"
+_LOG_SECONDS = 15.0
+"""Least time between two events of a download in the log."""
 _MOST_NAMED = 20
 """Most files that an error message names."""
 _CONFIG = "config.json"
@@ -164,10 +167,9 @@ def _fetch(
             raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) {absence()}")
         return found
     log.info("hub download started", extra={"repository": wanted, "hub": constants.ENDPOINT})
-    if not sys.stderr.isatty():  # progress bars would fill a log
-        disable_progress_bars()
     try:
-        files = choose(sorted(_sizes(repository, revision)))
+        sizes = _sizes(repository, revision)
+        files = choose(sorted(sizes))
     except _Unavailable as error:
         found = cached()
         if found is None:
@@ -175,6 +177,9 @@ def _fetch(
             raise HubError(f"{error}{incomplete}") from error
         log.warning("cached copy used", extra={"repository": wanted, "reason": str(error)})
         return found
+    if bars is None and not sys.stderr.isatty():  # progress bars would fill a log
+        disable_progress_bars()
+        bars = _counting(_logging(wanted, sum(sizes[name] for name in files)))
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.
         first = Path(hf_hub_download(repository, files[0], revision=revision, tqdm_class=bars))
@@ -184,6 +189,27 @@ def _fetch(
     except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
     return first
+
+
+def _logging(wanted: str, size: int) -> Advance:
+    """Returns a function that logs now and then how many of so many bytes are there, and about how long the rest
+    takes. Files that were in the cache before do not count."""
+    begun = told = time.monotonic()
+
+    def advance(done: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told < _LOG_SECONDS or not done:
+            return
+        told = now
+        left = round((now - begun) * max(0, size - done) / done)
+        megabytes, of = done // 10**6, size // 10**6
+        log.info(
+            "hub download continued",
+            extra={"repository": wanted, "megabytes": megabytes, "of": of, "seconds_left": left},
+        )
+
+    return advance
 
 
 def _counting(advance: Advance) -> type[tqdm]:

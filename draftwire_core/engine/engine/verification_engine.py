@@ -326,15 +326,20 @@ class VerificationEngine:
         return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
 
 
-def generate_all(engine: VerificationEngine, specs: ListLike[SequenceSpec]) -> list[list[int]]:
+def generate_all(
+    engine: VerificationEngine, specs: ListLike[SequenceSpec], count: Callable[[int], None] = lambda tokens: None
+) -> list[list[int]]:
     """Runs sequences to completion on an otherwise idle engine; returns the tokens of each, in the order of `specs`.
 
-    The engine admits as many at once as its limits allow. Raises ValueError for a sequence that could never run.
+    The engine admits as many at once as its limits allow. count: called after each step with the number of tokens that
+    it committed. Raises ValueError for a sequence that could never run.
     """
     tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in specs}
     for spec in specs:
         engine.add(spec)
     while engine.running:
-        for outcome in engine.step().outcomes:
+        outcomes = engine.step().outcomes
+        for outcome in outcomes:
             tokens[outcome.sequence_id] += outcome.tokens
+        count(sum(len(outcome.tokens) for outcome in outcomes))
     return [tokens[spec.sequence_id] for spec in specs]

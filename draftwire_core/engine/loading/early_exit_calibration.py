@@ -60,12 +60,12 @@ def calibrate_early_exit(
     prompts: Iterable[Sequence[int]],
     tokens: int,
     temperature: float,
-    tell: Callable[[str], None] = lambda part: None,
+    tell: Callable[[str, float], None] = lambda part, done: None,
 ) -> EarlyExitCalibration:
     """Continues each prompt with the target by `tokens` tokens, and counts which of them its first layers guess.
 
     The layers guess as in service: the likeliest token under the request's own noise. tell: called with the name
-    of each part as it begins. Raises FieldError.
+    of each part as it begins, and the share of all parts that are done, 0 to 1. Raises FieldError.
     """
     if model.layers < 2:
         raise FieldError("model", "has only one layer, so none can be left out")
@@ -79,14 +79,15 @@ def calibrate_early_exit(
         SequenceSpec(index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=index))
         for index, prompt in enumerate(cut)
     ]
-    tell(f"{len(cut)} texts continued by {tokens} tokens each")
+    parts = model.layers + 1  # continuing the texts, timing a step, and all layers but the last
+    tell(f"{len(cut)} texts continued by {tokens} tokens each", 0.0)
     engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # it plans nothing
     texts = [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
-    tell("time of a step")
+    tell("time of a step", 1 / parts)
     step = measure_step_cost(model)
     exits: list[EarlyExit] = []
     for layers in range(1, model.layers):
-        tell(f"exit after {layers} of {model.layers} layers")
+        tell(f"exit after {layers} of {model.layers} layers", (layers + 1) / parts)
         view = model.first_layers(layers)
         drafting = measure_step_cost(view)
         agreeing = sum(_agreeing(view, spec, text) for spec, text in zip(specs, texts, strict=True))

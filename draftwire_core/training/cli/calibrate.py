@@ -15,7 +15,7 @@ from draftwire._extras import how_to_install
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire.cli.results import print_table
-from draftwire_core.training.cli.options import device_of
+from draftwire_core.training.cli.options import device_of, show_downloads
 from draftwire_tools.progress import status
 from draftwire_tools.prompt_file import read_prompt_file
 
@@ -94,6 +94,7 @@ def _measure(
             f"missing: {how_to_install('serve')}"
         ) from error
     console = Console(stderr=True, highlight=False)
+    show_downloads(lambda line: console.print(line, soft_wrap=True, markup=False))
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     if threads is not None:
         set_cpu_threads(threads)

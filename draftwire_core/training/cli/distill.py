@@ -20,6 +20,7 @@ from draftwire_core.training.cli.options import (
     Top,
     check_training_installed,
     device_of,
+    show_downloads,
 )
 from draftwire_core.training.frozen_target.order import Device
 
@@ -91,9 +92,11 @@ def distill(
     if threads:
         torch.set_num_threads(threads)
     console = Console(stderr=True, highlight=False)
+    show_downloads(lambda line: console.print(line, soft_wrap=True, markup=False))
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     teacher: Teacher
     try:
+        console.print(f"loading {draft}" + (f" and {target}" if target else ""), soft_wrap=True, markup=False)
         model = DraftModel(draft, device=device)
         teacher = (
             VerifierTeacher(verifier, **connection.options()) if verifier else LocalTeacher(str(target), device=device)

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar, get_type_hints
 
 from draftwire.cli.failure import Failure
-from draftwire_core.training.cli.options import check_training_installed, device_of
+from draftwire_core.training.cli.options import check_training_installed, device_of, show_downloads
 from draftwire_core.training.frozen_target.order import (
     DflashOrder,
     EagleOrder,
@@ -28,6 +28,7 @@ def ordered(kind: type[OrderT]) -> Callable[[Callable[[OrderT], None]], Callable
         @wraps(command)
         def run(*values: Any, **named: Any) -> None:
             check_training_installed()
+            show_downloads(_say)
             try:
                 order = kind(*values, **named)
                 command(dataclasses.replace(order, device=device_of(order.device, _say)))

@@ -22,6 +22,7 @@ from draftwire_core.training.cli.options import (
     TrialSeconds,
     check_training_installed,
     device_of,
+    show_downloads,
 )
 from draftwire_core.training.frozen_target.order import Device
 from draftwire_tools.loading import interrupt
@@ -133,6 +134,8 @@ def learn(
 
     def tell(line: str) -> None:
         console.print(line, soft_wrap=True, markup=False)
+
+    show_downloads(tell)
 
     def load_target_tokenizer() -> Tokenizer:
         assert target_tokenizer is not None

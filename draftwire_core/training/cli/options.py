@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from draftwire.cli.failure import check_installed
+from draftwire_tools.progress import LogLines
 
 Draft = Annotated[str, typer.Option(metavar="DIR", help="The draft model to start from: a directory or a hub id.")]
 Top = Annotated[int, typer.Option(min=1, max=256, help="Likeliest tokens to learn from at each position.")]
@@ -33,6 +34,11 @@ def check_training_installed() -> None:
         Failure: a package is not installed.
     """
     check_installed("training", NEEDED)
+
+
+def show_downloads(tell: Callable[[str], None]) -> None:
+    """Writes lines while models are downloaded from the hub."""
+    LogLines(tell, "draftwire_core.engine.checkpoint.hub")
 
 
 def device_of(asked: str, tell: Callable[[str], None]) -> str:

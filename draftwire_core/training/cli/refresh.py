@@ -22,6 +22,7 @@ from draftwire_core.training.cli.options import (
     TrialSeconds,
     check_training_installed,
     device_of,
+    show_downloads,
 )
 from draftwire_core.training.frozen_target.order import Device
 
@@ -98,6 +99,7 @@ def refresh(
     out.mkdir(parents=True, exist_ok=True)
     standing = read_standing(out) or Standing(0, draft, drafter, canary)
     console = Console(highlight=False)
+    show_downloads(lambda line: console.print(line, soft_wrap=True, markup=False))
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     training = DistillationOptions(steps, batch_size, learning_rate)
     teacher = VerifierTeacher(verifier, **connection.options())

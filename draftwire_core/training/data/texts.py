@@ -14,6 +14,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_tools.progress import CountedLines, Say
 from draftwire_tools.prompt_file import read_prompt_file
 
 _IGNORED = -100
@@ -40,10 +41,12 @@ def continued(
     tokens: int,
     temperature: float,
     seed: int,
+    say: Say,
 ) -> list[list[int]]:
     """Returns each text as token ids, continued by the target by `tokens` tokens, `rounds` times with different seeds.
 
-    With 0 rounds, returns only the texts. Raises ValueError for a text that is too long for the target.
+    With 0 rounds, returns only the texts. say: receives lines of progress. Raises ValueError for a text that is too
+    long for the target.
     """
     prompts = [ids for ids in (tokenizer.encode(text) for text in texts) if ids]
     if not rounds:
@@ -57,7 +60,9 @@ def continued(
         )
         for index, prompt in enumerate(prompts * rounds)
     ]
-    return [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
+    told = CountedLines(say, "tokens of continuations", tokens * len(specs))
+    found = generate_all(engine, specs, told.advance)
+    return [[*spec.tokens, *after] for spec, after in zip(specs, found, strict=True)]
 
 
 class Windows:
@@ -96,17 +101,20 @@ def windows_of(
     tokens: int,
     temperature: float,
     seed: int,
+    say: Say,
 ) -> tuple[Windows, Windows]:
     """Returns the windows to train on and the held-out ones, of texts `continued` by the target.
 
-    length, shortest: see Windows. rounds, tokens, temperature, seed: see `continued`. Raises ValueError.
+    length, shortest: see Windows. rounds, tokens, temperature, seed, say: see `continued`. Raises ValueError.
     """
     if len(texts) < 2:
         raise ValueError("needs at least two texts: one is held out to measure what was trained")
     learnt = [text for index, text in enumerate(texts) if index % _HELD_OUT]
     parts = [
         Windows(
-            continued(model, tokenizer, part, rounds=rounds, tokens=tokens, temperature=temperature, seed=seed),
+            continued(
+                model, tokenizer, part, rounds=rounds, tokens=tokens, temperature=temperature, seed=seed, say=say
+            ),
             length,
             shortest,
         )

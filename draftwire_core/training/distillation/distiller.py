@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,14 +19,10 @@ from draftwire_core.training.distillation.acceptance import DraftAcceptance, mea
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import DistillationOptions, Trainer
 from draftwire_core.training.teachers.teacher import Question, Teacher
+from draftwire_tools.progress import LINE_SECONDS, Pace, Say
 
 _TOGETHER = 16
 """Questions asked concurrently."""
-_TELL_EVERY = 2.0
-"""Seconds between two lines of progress."""
-
-Tell = Callable[[str], None]
-"""Callback that receives a line of progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,8 @@ class Distiller:
     directory: Path
     collection: CollectionOptions
     training: DistillationOptions
-    tell: Tell
+    tell: Say
+    """Receives lines of progress."""
     held_out: float = 0.1
     """Share of the prompts held out for measuring."""
     checkpoint_every: int = 100
@@ -124,6 +120,7 @@ class Distiller:
         }
         data = Dataset(self.directory / "data", description, most_bytes=options.most_bytes)
         total = len(prompts) * options.samples
+        pace, first = Pace(), len(data)
         while len(data) < total:
             numbers = range(len(data), min(len(data) + _TOGETHER, total))
             questions = [
@@ -134,7 +131,8 @@ class Distiller:
                 if not data.append(example):
                     self.tell(f"the data set is full: {len(data)} of {total} examples")
                     return data
-            self._tell_now_and_then(f"collected {len(data)} of {total} examples", last=len(data) == total)
+            words = f"collected {len(data)} of {total} examples"
+            self._tell_now_and_then(words, pace, (len(data) - first) / (total - first))
         return data
 
     def train(self, data: Dataset, prompts: int) -> Distillation:
@@ -147,6 +145,7 @@ class Distiller:
         measured = [data[index] for index in held_out]
         self._check_ids(data)
         size = self.training.batch_size
+        self.tell(f"measuring the draft model on {len(held_out)} held-out examples")
         before = measure(self.draft.model, measured, batch_size=size, device=self.draft.device)
         self.tell(f"before: {before}")
         facts = {"draft": weights_fingerprint(self.draft.model), "examples": len(data), "held_out": self.held_out}
@@ -155,10 +154,11 @@ class Distiller:
         if state.exists():
             trainer.load(state, facts)
             self.tell(f"resuming from step {trainer.steps}")
+        pace, first = Pace(), trainer.steps
         while not trainer.done:
             loss = trainer.step(lambda index: data[learned[index]], len(learned))
-            line = f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}"
-            self._tell_now_and_then(line, last=trainer.done)
+            words = f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}"
+            self._tell_now_and_then(words, pace, (trainer.steps - first) / (self.training.steps - first))
             if trainer.done or trainer.steps % self.checkpoint_every == 0:
                 trainer.save(state, facts)
         after = measure(self.draft.model, measured, batch_size=size, device=self.draft.device)
@@ -178,8 +178,8 @@ class Distiller:
         if most >= self.draft.vocab_size:
             raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, but the target reported token {most}")
 
-    def _tell_now_and_then(self, line: str, *, last: bool) -> None:
+    def _tell_now_and_then(self, words: str, pace: Pace, done: float) -> None:
         now = time.monotonic()
-        if last or now - self._told >= _TELL_EVERY:
+        if done == 1 or now - self._told >= LINE_SECONDS:
             self._told = now
-            self.tell(line)
+            self.tell(f"{words} ({pace.of(done)})")

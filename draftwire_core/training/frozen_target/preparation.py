@@ -50,6 +50,7 @@ def train(
     except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
         raise TrainingError(str(error)[:_MOST_SHOWN]) from error
     trainer.run(say)
+    say("measuring on held-out texts")
     return trainer, given
 
 
@@ -80,6 +81,7 @@ def _windows(
     order: TrainingOrder, ahead: int, checkpoint: Checkpoint, texts: list[str], say: Say
 ) -> tuple[Windows, Windows]:
     """Returns the windows to train on and the held-out ones. The packed target is freed on return."""
+    say(f"loading {order.model}")
     model = PackedModel.load(checkpoint, slots=_SLOTS, device=order.device)
     tokenizer = Tokenizer.load(checkpoint)
     if order.continuations:
@@ -94,6 +96,7 @@ def _windows(
         tokens=order.tokens,
         temperature=order.temperature,
         seed=order.seed,
+        say=say,
     )
     say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} held out")
     return parts

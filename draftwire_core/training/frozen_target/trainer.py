@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from transformers import PreTrainedModel
 
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.data.unfinished_training import UnfinishedTraining, identity_of, rate
+from draftwire_tools.progress import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Progress(NamedTuple):
     step: int
     losses: list[float]
     """Cross-entropy of each token ahead in the step."""
-    seconds: float
-    """Seconds since this process began to train."""
+    pace: str
+    """Time since this process began to train, and an estimate of the rest."""
 
     def line(self, steps: int) -> str:
         """The progress in one line. steps: of the whole training."""
         losses = " ".join(f"{loss:.3f}" for loss in self.losses)
-        return f"step {self.step} of {steps}: losses {losses}, {self.seconds:.0f} s"
+        return f"step {self.step} of {steps}: losses {losses} ({self.pace})"
 
 
 class FrozenTargetTrainer(ABC):
@@ -92,7 +92,7 @@ class FrozenTargetTrainer(ABC):
 
     def take_steps(self, report: Callable[[Progress], None], *, every: int, save_every: int | None) -> None:
         """Takes the remaining steps; see `train`. Without `save_every`, writes nothing."""
-        started = time.perf_counter()
+        pace, first = Pace(), self.step
         options = self._options
         while self.step < options.steps:
             for group in self._optimizer.param_groups:
@@ -106,7 +106,8 @@ class FrozenTargetTrainer(ABC):
             self._optimizer.step()
             self.step += 1
             if self.step % every == 0 or self.step == options.steps:
-                report(Progress(self.step, [float(loss.detach()) for loss in losses], time.perf_counter() - started))
+                done = (self.step - first) / (options.steps - first)
+                report(Progress(self.step, [float(loss.detach()) for loss in losses], pace.of(done)))
             if save_every is not None and self.step % save_every == 0 and self.step < options.steps:
                 self._unfinished.save(self.step)
 

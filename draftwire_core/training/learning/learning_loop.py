@@ -274,6 +274,7 @@ class LearningLoop:
         if not learned or not held_out:
             self.tell(f"round skipped: the texts have nothing that {learner.source} can learn")
             return None
+        self.tell(f"training on {len(learned)} texts, {new} new tokens")
         better = learner.learn(learned, held_out, state.version, self.tell)
         if learner.quantised:
             state.weights = self.options.weights
@@ -306,6 +307,7 @@ class LearningLoop:
         assert self._follower is not None
         self._report("trying")
         state = self.state
+        self.tell(f"v{candidate.version:05d}: on trial")
         canary, checkpoint = self.seat.canary(state, self.versions.path(candidate.version))
         verdict = try_out(
             self.client, self._follower, state.drafter, canary, checkpoint, self.trial, self._see, self._ask

@@ -22,6 +22,7 @@ from draftwire_core.training.data.example import Example, make_batch
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import batch_indices
 from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
+from draftwire_tools.progress import Pace
 
 _TELL_SECONDS = 30.0
 """Seconds between two lines of progress."""
@@ -119,7 +120,7 @@ class TextLearner:
         per_step = min(len(windows), max(1, round(options.step_tokens / mean)))
         steps = min(options.steps, math.ceil(options.epochs * len(windows) / per_step))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
-        begun, told = time.process_time(), time.monotonic()
+        begun, told, pace = time.process_time(), time.monotonic(), Pace()
         model.train()
         for step in range(steps):
             spent = (time.process_time() - begun) / options.seconds
@@ -133,7 +134,8 @@ class TextLearner:
             loss = self._step(model, optimizer, [windows[index] for index in chosen])
             if time.monotonic() - told >= _TELL_SECONDS or step == steps - 1:
                 told = time.monotonic()
-                tell(f"step {step + 1} of {steps}, cross-entropy {loss:.3f}")
+                done = max((step + 1) / steps, spent)
+                tell(f"step {step + 1} of {steps}, cross-entropy {loss:.3f} ({pace.of(done)})")
 
     def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, windows: Sequence[Example]) -> float:
         """Takes a step; the gradient is added up over batches. Returns the mean cross-entropy before it, in nats."""

@@ -14,6 +14,7 @@ from draftwire_core.training.distillation.acceptance import measure
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import DistillationOptions, Trainer
 from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
+from draftwire_tools.progress import Pace
 
 _TELL_EVERY = 50
 """Steps between two lines of progress."""
@@ -48,10 +49,12 @@ class DraftLearner:
         self._weights_before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         before = measure(model, held_out, batch_size=size, device=device)
         trainer = Trainer(model, replace(self._training, seed=seed), device=device)
+        steps, pace = self._training.steps, Pace()
         while not trainer.done:
             loss = trainer.step(learned.__getitem__, len(learned))
             if trainer.steps % _TELL_EVERY == 0 or trainer.done:
-                tell(f"step {trainer.steps} of {self._training.steps}, {self._training.divergence} {loss:.4f}")
+                words = f"step {trainer.steps} of {steps}, {self._training.divergence} {loss:.4f}"
+                tell(f"{words} ({pace.of(trainer.steps / steps)})")
         after = measure(model, held_out, batch_size=size, device=device)
         tell(f"held-out acceptance: before {before}; after {after}")
         if after.coupled <= before.coupled:

@@ -17,6 +17,7 @@ from draftwire_core.training.refresh.learner import ExampleT, Learner, ReplaySet
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 from draftwire_core.training.teachers.verifier_teacher import VerifierTeacher
+from draftwire_tools.progress import CountedLines
 
 _KEPT_VERSIONS = 3
 _RECENT = 32
@@ -84,6 +85,7 @@ class Refresher(Generic[ExampleT]):
     def follow(self) -> None:
         """Collects as many requests as a training needs."""
         taken = 0
+        told = CountedLines(self.tell, "followed requests", self.options.requests)
         while taken < self.options.requests:
             requests = self.follower.take(1.0)
             self.see(requests)
@@ -93,6 +95,7 @@ class Refresher(Generic[ExampleT]):
                     if example is not None:
                         self.replay.add(example)
                         taken += 1
+                        told.advance()
         self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens per step")
 
     def see(self, requests: list[ServedRequest]) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,7 +162,8 @@ async def _measure(
                     bar = bars.add_task("", total=total)
                     turns = await plan.measure(client, found, lambda: bars.advance(bar))
             else:
-                turns = await plan.measure(client, found, CountedLines(console, "measuring", total).advance)
+                counted = CountedLines(partial(console.print, soft_wrap=True), "measuring", total)
+                turns = await plan.measure(client, found, counted.advance)
         return Report(about, figures(turns), services.memory())
 
 

@@ -152,12 +152,18 @@ class Budget:
         """seconds: of all parts together. parts: their number."""
         self._clock = clock
         self._end = clock() + seconds
+        self._all = parts
         self._parts = parts
 
     @property
     def remaining(self) -> float:
         """Remaining seconds; 0 when the time is over."""
         return max(0.0, self._end - self._clock())
+
+    @property
+    def done(self) -> float:
+        """Share of the parts before the one that begins next, 0 to 1."""
+        return min(1.0, 1 - self._parts / self._all)
 
     def begin(self, parts: int = 1) -> Callable[[], bool]:
         """Begins the next part, or several parts as one. Returns a function that says whether its time is over."""

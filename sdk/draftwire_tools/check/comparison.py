@@ -15,6 +15,7 @@ from draftwire.errors import DraftwireError
 from draftwire_tools.check.case import Budget, Case, Ran
 from draftwire_tools.check.output import Difference, Output, difference
 from draftwire_tools.check.request import CheckRequest
+from draftwire_tools.progress import Stage
 
 Run = Callable[[CheckRequest], Awaitable[tuple[Output, SpeculationStats]]]
 """Runs a request in the way of a case."""
@@ -31,11 +32,12 @@ class Comparison:
         self,
         requests: Sequence[CheckRequest],
         budget: Budget | None = None,
-        progress: Callable[[str], object] = lambda name: None,
+        progress: Stage = lambda name, done: None,
         wanted: Sequence[str] = ("",),
     ) -> None:
         """budget: the time for plain decoding and all cases; None for any. progress: called with the name of a case
-        that begins. wanted: beginnings of the names of the cases to run."""
+        that begins, and the share of the budget's parts that are done. wanted:
+        beginnings of the names of the cases to run."""
         self.cases: list[Case] = []
         self.plainly = Case("plain decoding")
         """Time of plain decoding, by sampling."""
@@ -54,7 +56,7 @@ class Comparison:
         Raises:
             DraftwireError, Failure: a request failed.
         """
-        self._progress(self.plainly.name)
+        self._progress(self.plainly.name, self._budget.done)
         over = self._budget.begin()
         for request in filter(only, self._requests):
             if request.key in self._plain:
@@ -93,7 +95,7 @@ class Comparison:
     async def own_plain(self, numerics: str, run: Run, only: Callable[[CheckRequest], bool]) -> Outputs:
         """Returns the plain outputs of a verifier with other numerics, which the first such verifier gives."""
         if numerics not in self._own:
-            self._progress("plain decoding with other numerics")
+            self._progress("plain decoding with other numerics", self._budget.done)
             over = self._budget.begin()
             found = self._own[numerics] = {}
             for request in filter(only, self.requests):
@@ -127,7 +129,7 @@ class Comparison:
         case = Case(name, batch=batch)
         if not self.wants(name):
             return case
-        self._progress(name)
+        self._progress(name, self._budget.done)
         self.cases.append(case)
         plain = self._plain if plain is None else plain
         over = self._budget.begin()

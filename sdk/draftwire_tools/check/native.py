@@ -24,6 +24,7 @@ from draftwire_tools.check.prompts import CheckPrompt, speed_prompts
 from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.request import CheckRequest, check_requests
 from draftwire_tools.check.speed import Speed, measure_speed
+from draftwire_tools.progress import Stage
 
 BATCH = 16
 """Requests at once."""
@@ -54,10 +55,10 @@ class NativeCheck:
     command: str = "draftwire check"
     """The command line that repeats the check."""
 
-    async def run(self, client: AsyncClient, progress: Callable[[str], None]) -> Certificate:
+    async def run(self, client: AsyncClient, progress: Stage) -> Certificate:
         """Runs the check.
 
-        progress: called with the name of each part as it begins.
+        progress: called with the name of each part as it begins, and the share of all parts that are done.
 
         Raises:
             ValueError: a drafter is unknown.
@@ -75,9 +76,9 @@ class NativeCheck:
             comparison = Comparison(requests, budget, progress)
             await comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False))
             await compare_ways(client, comparison, found)
-            progress("distributions")
+            progress("distributions", budget.done)
             tests = await self._distributions(client, prompts[0], found, budget.begin(_TEST_PARTS))
-            progress("speed")
+            progress("speed", budget.done)
             speed = await self._speed(client, requests, found, budget.take(_SPEED_PARTS), comparison.token_seconds)
             if self.target is not None:
                 await compare_variants(comparison, self.target, info, found, further, lengths)

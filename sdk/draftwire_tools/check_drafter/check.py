@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from draftwire._auth.security import Security
@@ -16,6 +16,7 @@ from draftwire_tools.check_drafter.rule import RULES
 from draftwire_tools.check_drafter.trial import Trial
 from draftwire_tools.check_drafter.trials import TRIALS
 from draftwire_tools.check_drafter.verifier_side import Patience
+from draftwire_tools.progress import Stage
 
 
 async def check(
@@ -24,7 +25,7 @@ async def check(
     *,
     vocab_size: int = 0,
     trials: Sequence[Trial] = TRIALS,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Stage = lambda rule, done: None,
     **security: Any,
 ) -> DrafterReport:
     """Checks the drafter at an address.
@@ -34,7 +35,7 @@ async def check(
         patience: how long to wait.
         vocab_size: number of its token ids, if its hello does not say it; 0 for unknown.
         trials: the trials to run. The first one greets the drafter; without its answer the others are not run.
-        progress: called with the name of each rule that is tried.
+        progress: called with the name of each rule that is tried, and the share of the trials that are done.
         security: of the connection, as for `Security`.
 
     Raises:
@@ -44,8 +45,8 @@ async def check(
     try:
         found = Findings()
         drafter = DrafterUnderTest(channels.get(address), channels.metadata(), found, patience, vocab_size)
-        for trial in trials:
-            progress(trial.rule)
+        for place, trial in enumerate(trials):
+            progress(trial.rule, place / len(trials))
             await trial.run(drafter)
             if trial is trials[0] and not _passed(found, trial.rule):
                 _check_connection(found, address, encrypted=channels.encrypted)

@@ -14,6 +14,7 @@ from draftwire.cli.options import Json
 from draftwire_tools import interruption
 from draftwire_tools.check_drafter.check import check
 from draftwire_tools.check_drafter.verifier_side import Patience
+from draftwire_tools.progress import LINE_SECONDS, status
 
 _DRAFT_SECONDS = 1.0
 _QUIET_SECONDS = 0.2
@@ -35,16 +36,8 @@ def check_drafter(
     """Try a running drafter against the rules of docs/protocol.md. Exit status 1 if it breaks one."""
     patience = Patience(timeout, min(_DRAFT_SECONDS, timeout), min(_QUIET_SECONDS, timeout))
     options = connection.options()
-    with Console(stderr=True, highlight=False).status("connecting") as shown:
-        report = interruption.run(
-            check(
-                address,
-                patience,
-                vocab_size=vocab_size,
-                progress=lambda rule: shown.update(f"trying {rule}"),
-                **options,
-            )
-        )
+    with status(Console(stderr=True, highlight=False), "trying", LINE_SECONDS) as shown:
+        report = interruption.run(check(address, patience, vocab_size=vocab_size, progress=shown, **options))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

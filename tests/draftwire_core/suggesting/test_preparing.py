@@ -128,5 +128,15 @@ def test_a_target_of_the_hub_is_looked_at_without_its_weights(tmp_path: Path) ->
     assert "by the target's name" in found["candidates"][0]["reason"]
 
 
+def test_the_download_of_a_target_is_told(tmp_path: Path) -> None:
+    hollow_checkpoint(tmp_path / "served" / "lab" / "target", QWEN, {"model.embed_tokens.weight": 2})
+    with serving_hub(tmp_path / "served") as hub:
+        found = choice(tmp_path, "lab/target", "--fetch", HF_ENDPOINT=hub.url)
+        looked = choice(tmp_path, "lab/target", HF_ENDPOINT=hub.url)
+    assert found["progress"][0] == f"hub download started: repository lab/target, hub {hub.url}"
+    stages = [line.partition(" (after ")[0] for line in looked["progress"]]
+    assert stages == ["drafters: reading the files of lab/target"]
+
+
 def test_no_target(tmp_path: Path) -> None:
     assert "no such directory" in choice(tmp_path, "models/none")["error"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from draftwire_tools.check.comparison import Comparison
 from draftwire_tools.check.prompts import CheckPrompt
 from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.request import check_requests
+from draftwire_tools.progress import Stage
 
 SAMPLINGS = ("greedy", "T=0.8")
 """The samplings that every such endpoint has."""
@@ -94,17 +95,17 @@ class BlackBoxCheck:
             plain = endpoint.having(fields)
         return cls(endpoint, plain, prompts, max_tokens, seed, minutes, command)
 
-    def run(self, progress: Callable[[str], None]) -> Certificate:
+    def run(self, progress: Stage) -> Certificate:
         """Runs the check.
 
-        progress: called with the name of each part as it begins.
+        progress: called with the name of each part as it begins, and the share of all parts that are done.
 
         Raises:
             Failure: the first requests fail.
         """
         return interruption.run(self._run(progress))
 
-    async def _run(self, progress: Callable[[str], None]) -> Certificate:
+    async def _run(self, progress: Stage) -> Certificate:
         requests = [
             each for each in check_requests(self.prompts, self.max_tokens, self.seed) if each.sampling in SAMPLINGS
         ]

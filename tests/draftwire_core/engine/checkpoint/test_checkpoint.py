@@ -18,9 +18,11 @@ ROOT = Path(__file__).resolve().parents[4]
 DRAFT = ROOT / "models" / "draft"
 
 
-def find(source: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Finds a checkpoint in a separate process: the hub library reads its variables on import."""
+def find(source: str, home: Path, first: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Finds a checkpoint in a separate process: the hub library reads its variables on import. first: statements that
+    come before."""
     program = (
+        f"{first}\n"
         "import sys, logging\n"
         "logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
         "from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
@@ -190,6 +192,15 @@ def gguf_repository(repositories: Path) -> Path:
 def fetched_files(hub: HubServer) -> set[str]:
     """Paths of the files that were downloaded from a hub."""
     return {request.split("/resolve/main/")[1] for request in hub.requests if request.startswith("GET /lab/")}
+
+
+def test_the_log_says_how_far_a_download_is(repositories: Path, home: Path) -> None:
+    often = "from draftwire_core.engine.checkpoint import hub; hub._LOG_SECONDS = 0.0"
+    with serving_hub(repositories) as hub:
+        found = find("lab/draft", home, often, HF_ENDPOINT=hub.url)
+    assert found.returncode == 0, found.stderr
+    assert "INFO hub download started" in found.stderr.splitlines()[0]
+    assert "INFO hub download continued" in found.stderr
 
 
 def test_only_the_gguf_file_that_is_named_is_fetched(repositories: Path, gguf_repository: Path, home: Path) -> None:

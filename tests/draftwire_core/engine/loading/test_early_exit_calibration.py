@@ -38,9 +38,10 @@ def model_of(last_layer: float) -> PackedModel:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_layers_that_say_all_agree_always(temperature: float) -> None:
     model = model_of(0.0)
-    told: list[str] = []
-    found = calibrate_early_exit(model, PROMPTS, 20, temperature, told.append)
-    assert told[-1] == f"exit after {model.layers - 1} of {model.layers} layers"
+    told: list[tuple[str, float]] = []
+    found = calibrate_early_exit(model, PROMPTS, 20, temperature, lambda *part: told.append(part))
+    assert told[-1] == (f"exit after {model.layers - 1} of {model.layers} layers", model.layers / (model.layers + 1))
+    assert [done for _, done in told] == [part / (model.layers + 1) for part in range(model.layers + 1)]
     assert found.tokens == 40
     assert found.step_seconds == 1.0
     one, two = found.exits

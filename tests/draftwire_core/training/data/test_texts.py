@@ -1,5 +1,6 @@
 """Texts are read, continued by the target, and cut into windows."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
 def test_the_target_continues_them(target: Path) -> None:
     model = PackedModel.load(str(target), slots=1000, dtype="float32")
     tokenizer = Tokenizer.load(str(target))
-    options: dict[str, Any] = {"tokens": 10, "temperature": 0.8, "seed": 1}
+    told: list[str] = []
+    options: dict[str, Any] = {"tokens": 10, "temperature": 0.8, "seed": 1, "say": told.append}
     texts = ["w1 w2 w3", "w4"]
     alone = continued(model, tokenizer, texts, rounds=0, **options)
     documents = continued(model, tokenizer, texts, rounds=2, **options)
@@ -37,6 +39,8 @@ def test_the_target_continues_them(target: Path) -> None:
     assert all(len(document) > len(text) for document, text in zip(documents, alone * 2, strict=True))
     assert documents[0] != documents[2], "each round draws anew"
     assert documents == continued(model, tokenizer, texts, rounds=2, **options)
+    assert told
+    assert all(re.match(r"tokens of continuations: \d+ of 40 \(after ", line) for line in told)
 
 
 def test_windows() -> None:

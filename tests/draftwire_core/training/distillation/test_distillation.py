@@ -76,7 +76,9 @@ def test_a_checkpoint_comes_out_that_a_drafter_loads(target: Path, draft: Path, 
     result = distiller(LocalTeacher(str(target)), draft, tmp_path / "out", told).run(prompts)
     assert (result.examples, result.held_out, result.steps) == (40, 8, 30)
     assert result.after.coupled > 3 * result.before.coupled
-    assert told[-1].startswith("after: ") and any(line.startswith("collected 40 of 40") for line in told)
+    lines = iter(told)
+    stages = ("collected 40 of 40 examples (after ", "measuring the draft model on ", "before: ", "step ", "after: ")
+    assert all(any(line.startswith(stage) for line in lines) for stage in stages), told
     loaded = load_model(DrafterSettings(model=str(result.directory), kv_slots=256, threads=1))
     assert loaded.info.tokenizer_sha256 == Tokenizer.load(str(target)).sha256
     before, after = (load_file(path / "model.safetensors") for path in (draft, result.directory))
@@ -103,7 +105,7 @@ def test_whatever_interrupts_it_the_same_comes_out(
         if steps == 17:
             raise Interrupted
 
-    monkeypatch.setattr("draftwire_core.training.distillation.distiller._TELL_EVERY", 0.0)
+    monkeypatch.setattr("draftwire_core.training.distillation.distiller.LINE_SECONDS", 0.0)
     second = distiller(Flaky(teacher, answers=2), draft, directory, [])
     second.tell = interrupt
     with pytest.raises(Interrupted):

@@ -106,7 +106,15 @@ class TestCommand:
         given += ["--steps", "3", "--batch", "2", "--window", "16", "--tokens", "10", "--threads", "1"]
         result = CliRunner().invoke(app, ["train", kind, *given])
         assert result.exit_code == 0, result.output
-        assert "step 3 of 3" in result.output
+        told = iter(result.output.splitlines())  # the stages, in this order
+        stages = (
+            "loading ",
+            "the target continues ",
+            "tokens of continuations: ",
+            "step 3 of 3: losses ",
+            "measuring ",
+        )
+        assert all(any(line.startswith(stage) for line in told) for stage in stages), result.output
         assert words in result.output
         if kind == "medusa":
             assert len(load_heads(str(out), torch.float32)) == 2

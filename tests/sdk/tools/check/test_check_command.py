@@ -112,6 +112,9 @@ def test_a_steady_endpoint(command: Command, endpoint: FakeEndpoint, tmp_path: P
     assert any("no plain decoding" in note for note in value["notes"])
     assert {body["temperature"] for body in endpoint.bodies} == {0.0, 0.8}
     assert {body["model"] for body in endpoint.bodies} == {"a-model"}
+    stages = [line.partition(" (after ")[0] for line in outcome.err.splitlines()]
+    cases = ("plain decoding", "the endpoint again", "the endpoint, 8 requests at once")
+    assert stages == [f"comparing: {case}" for case in cases]
 
 
 def test_an_endpoint_that_differs_from_its_plain_decoding(command: Command, endpoint: FakeEndpoint) -> None:
