@@ -50,6 +50,8 @@ class DrafterCandidate:
     """Bytes of weights that a draft token reads."""
     memory_bytes: int = 0
     """Bytes of weights in memory."""
+    slot_bytes: int = 0
+    """Bytes of its own KV slots for a token of the target's; 0 if they are few, or of a fixed number."""
     licence: str = ""
     checked: str = ""
     """How it was checked that it drafts for such targets."""

@@ -33,6 +33,7 @@ class KnownDrafter:
     checked: str
     layers: int = 0
     hidden: int = 0
+    slot_bytes: int = 0
     vocabularies: Sequence[int] = ()
 
     def __post_init__(self) -> None:

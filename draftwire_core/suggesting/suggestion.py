@@ -94,6 +94,7 @@ def _published(facts: TargetFacts, table: Sequence[KnownDrafter], on_gpu: bool) 
             fetch_bytes=entry.download_megabytes * _MEGA,
             read_bytes=read,
             memory_bytes=entry.download_megabytes * _MEGA,
+            slot_bytes=entry.slot_bytes,
             licence=entry.licence,
             checked=entry.checked,
         )

@@ -3,6 +3,7 @@ tensors, without its weights."""
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +16,18 @@ from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufArray, GgufM
 from draftwire_core.engine.checkpoint.gguf.gguf_name import GgufName
 from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.errors import ModelLoadError
+from draftwire_core.suggesting.kv_values import HIDDEN, LAYERS, config_kv_values, gguf_kv_values, number_of
 from draftwire_core.suggesting.model_names import card_names, config_names, gguf_names
 from draftwire_core.suggesting.own_heads import OwnHead, own_heads
 from draftwire_core.suggesting.weight_bytes import bytes_per_token, safetensors_tensors
 
 _MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-_HIDDEN = ("hidden_size", "n_embd", "d_model")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _USED = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "num_experts_per_token")
 _WEIGHTS = (".safetensors", ".bin")
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+_FORMATS = {"fp8": 8.0, "modelopt": 8.0, "nvfp4": 4.5, "mxfp4": 4.25, "bitnet": 2.0}
+"""Bits of a weight in formats that do not say them in their fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,16 @@ class TargetFacts:
     """Heads in the checkpoint's directory."""
     gguf: bool = False
     """Whether the target is a GGUF file."""
+    pass_bytes: int = 0
+    """Bytes of the weights that a pass of very many tokens reads: of a mixture of experts, those of all experts."""
+    expert_share: float = 1.0
+    """Share of the experts that a token uses; 1 for models without experts."""
+    value_bits: float = 16.0
+    """Bits of a weight in the files, its scales included."""
+    kv_values: int = 0
+    """Elements of the keys and values of a token in all layers."""
+    context_length: int = 0
+    """Most tokens of a sequence."""
 
 
 def facts_of(source: str | Checkpoint) -> TargetFacts:
@@ -88,21 +101,26 @@ def config_facts(
     """
     inner = fields.get("text_config")
     text = {**fields, **inner} if isinstance(inner, dict) else dict(fields)
-    share = _share(_number(text, _USED), _number(text, _EXPERTS))
-    mtp = _number(text, _MTP)
-    if tensors and mtp and not _has_mtp(tensors, _number(text, _LAYERS)):
+    share = _share(number_of(text, _USED), number_of(text, _EXPERTS))
+    mtp = number_of(text, _MTP)
+    if tensors and mtp and not _has_mtp(tensors, number_of(text, LAYERS)):
         mtp = 0  # some conversions keep the number and leave the layers out
     return TargetFacts(
         source,
         tuple(dict.fromkeys(names)),
         str(fields.get("model_type") or text.get("model_type") or ""),
-        _number(text, _LAYERS),
-        _number(text, _HIDDEN),
-        _number(text, ("vocab_size",)),
+        number_of(text, LAYERS),
+        number_of(text, HIDDEN),
+        number_of(text, ("vocab_size",)),
         total or sum(size for _, size in tensors),
         bytes_per_token(tensors, share) if tensors else total,
         mtp,
         tuple(heads),
+        pass_bytes=bytes_per_token(tensors, 1.0) if tensors else total,
+        expert_share=share,
+        value_bits=_bits(text),
+        kv_values=config_kv_values(text),
+        context_length=number_of(text, _CONTEXT),
     )
 
 
@@ -117,14 +135,16 @@ def _gguf_facts(checkpoint: Checkpoint, path: Path) -> TargetFacts:
     parts = [path.parent / Path(each).name for each in GgufName.of(path.name).all_parts()]
     tensors: list[tuple[str, int]] = []
     metadata: GgufMetadata | None = None
-    vocabulary = 0
+    vocabulary = values = kv_values = 0
     for part in parts:
         try:
             with part.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 header = GgufHeader(str(part), data)
+                kv_values = gguf_kv_values(header) if metadata is None else kv_values
         except (OSError, ValueError) as error:
             raise ModelLoadError(f"GGUF file {part}: {error}") from error
         tensors += [(each.name, each.size) for each in header.tensors.values()]
+        values += sum(math.prod(each.shape) for each in header.tensors.values())
         metadata = header.metadata if metadata is None else metadata
         if embedding := header.tensors.get("token_embd.weight"):
             vocabulary = embedding.shape[0]
@@ -137,6 +157,7 @@ def _gguf_facts(checkpoint: Checkpoint, path: Path) -> TargetFacts:
 
     tokens = metadata.get("tokenizer.ggml.tokens")
     known = tokens.count if isinstance(tokens, GgufArray) else 0
+    total, share = sum(size for _, size in tensors), _share(number("expert_used_count"), number("expert_count"))
     return TargetFacts(
         checkpoint.name,
         tuple(dict.fromkeys([checkpoint.name, *gguf_names(metadata), *card_names(checkpoint.directory)])),
@@ -144,17 +165,27 @@ def _gguf_facts(checkpoint: Checkpoint, path: Path) -> TargetFacts:
         number("block_count") - number("nextn_predict_layers"),
         number("embedding_length"),
         known or vocabulary,
-        sum(size for _, size in tensors),
-        bytes_per_token(tensors, _share(number("expert_used_count"), number("expert_count"))),
+        total,
+        bytes_per_token(tensors, share),
         number("nextn_predict_layers"),
         gguf=True,
+        pass_bytes=bytes_per_token(tensors, 1.0),
+        expert_share=share,
+        value_bits=8 * total / max(1, values),
+        kv_values=kv_values,
+        context_length=number("context_length"),
     )
 
 
-def _number(fields: Mapping[str, Any], keys: Sequence[str]) -> int:
-    """The first of some fields that is a positive whole number; 0 if none is."""
-    found = (fields.get(key) for key in keys)
-    return next((each for each in found if type(each) is int and each > 0), 0)
+def _bits(fields: Mapping[str, Any]) -> float:
+    """The bits of a weight, by the type or the quantised format of a configuration."""
+    quantised = fields.get("quantization_config")
+    if isinstance(quantised, dict):
+        bits = number_of(quantised, ("bits", "w_bit", "weight_bits"))
+        if bits or quantised.get("load_in_4bit") is True:
+            return (bits or 4) + 0.5  # with scales
+        return _FORMATS.get(str(quantised.get("quant_method")), 8.0)
+    return 32.0 if "float32" in str(fields.get("dtype") or fields.get("torch_dtype")) else 16.0
 
 
 def _share(used: int, experts: int) -> float:

@@ -28,7 +28,7 @@ def test_sdk_and_cli_need_no_serving_library() -> None:
     assert result.returncode == 0, result.stderr
 
 
-COMMANDS = ("", "train", "train distill", "calibrate")
+COMMANDS = ("", "train", "train distill", "calibrate", "plan")
 HELPS = """
 import contextlib, io, json
 from draftwire.cli import main

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60
 """Limits from this on are none: version 1 writes a number near 2^63."""
@@ -75,6 +73,8 @@ def _of_group(place: Path, limit: str, usage: str, prefix: str) -> tuple[int, in
 
 def set_cpu_threads(count: int) -> None:
     """Sets the number of CPU threads for forward passes of the calling thread; OpenMP keeps it per thread."""
+    import torch  # here, so that the memory can be asked without it
+
     torch.set_num_threads(count)
 
 

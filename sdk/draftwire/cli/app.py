@@ -29,7 +29,7 @@ _TOOLS = ("demo", "serve", "top", "bench", "check", "check-drafter", "probe")
 """The commands of `draftwire_tools`, which is in the same distribution: nobody else can add one of these names."""
 _FIRST = ("demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters")
 """The order of the help; then come the commands of others, and at the end the version."""
-_OF_THE_SERVICES = ("calibrate", "train")
+_OF_THE_SERVICES = ("calibrate", "plan", "train")
 """Commands that come with the services; without them they say what to install."""
 GROUP = "draftwire.commands"
 """Group of entry points by which other packages add commands: functions, or ``typer.Typer`` objects."""

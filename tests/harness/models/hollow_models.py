@@ -30,15 +30,23 @@ def hollow_checkpoint(place: Path, config: Mapping[str, Any], tensors: Sizes, ca
 
 
 def hollow_gguf(
-    path: Path, architecture: str, numbers: Sizes, tensors: Mapping[str, Sequence[int]], texts: Mapping[str, str]
+    path: Path,
+    architecture: str,
+    numbers: Mapping[str, int | list[int]],
+    tensors: Mapping[str, Sequence[int]],
+    texts: Mapping[str, str],
 ) -> Path:
     """Writes a GGUF file whose tensors, of type Q8_0, are a hole.
 
-    numbers: metadata under the architecture's name. tensors: shapes, outputs first. texts: further metadata.
+    numbers: metadata under the architecture's name, a number or one for each layer.
+    tensors: shapes, outputs first. texts: further metadata.
     """
     writer = gguf.GGUFWriter(path, architecture)
     for key, number in numbers.items():
-        writer.add_uint32(f"{architecture}.{key}", number)
+        if isinstance(number, list):
+            writer.add_array(f"{architecture}.{key}", number)
+        else:
+            writer.add_uint32(f"{architecture}.{key}", number)
     for key, text in texts.items():
         writer.add_string(key, text)
     end = 0

@@ -189,6 +189,7 @@ NEEDS_SERVICES = {
     ("draftwire", "serve", "--model", "x"): "requires torch, transformers, verifier_service",
     ("draftwire", "train", "distill", "--target", "x"): "train is a command of draftwire-services",
     ("draftwire", "calibrate"): "calibrate is a command of draftwire-services",
+    ("draftwire", "plan"): "plan is a command of draftwire-services",
     ("python", "-c", "import draftwire.edge"): "needs the services' packages; draftwire_core is missing",
 }
 

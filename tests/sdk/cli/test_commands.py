@@ -66,7 +66,7 @@ def test_it_stands_among_the_others_in_the_help(draftwire: Command) -> None:
     assert "Greet someone." in result.out
     assert listed(result.out) == [
         "demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters",
-        "calibrate", "hello", "train", "version",
+        "calibrate", "hello", "plan", "train", "version",
     ]  # fmt: skip
 
 
