@@ -81,9 +81,9 @@ test-all: $(TEST_READY) ## Run all tests, 50 minutes
 durations: $(TEST_READY) ## Run all tests and record what each file takes (tests/durations.json)
 	@$(PYTEST) --tier all --record-durations $(PYTEST_ARGS)
 
-test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
+test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm and --engine vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
-	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm tests/verifier_service/vllm $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, words, types and import directions
 	$(BIN)/ruff check

@@ -1,7 +1,9 @@
 """The verifier's process, from the command line to the exit status."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError, check_source
@@ -14,11 +16,15 @@ from draftwire_core.runtime.process.rank_settings import load_rank_settings
 from draftwire_core.runtime.process.startup_error import startup_errors
 from draftwire_core.runtime.process.threads import share_interpreter
 from draftwire_core.runtime.rpc.server import ServiceServer
-from verifier_service.settings import VerifierSettings
+from verifier_service.settings import VerifierSettings, with_engine_arguments
+
+_SERVICES = {"draftwire": "verifier_service.service", "vllm": "verifier_service.vllm.service"}
+"""The module that runs the service, by engine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
+    argv = with_engine_arguments(sys.argv[1:] if argv is None else argv)
     settings, device = load_rank_settings(VerifierSettings, device_here, argv)
     if settings.rank:
         return run_follower(lambda loaded: _follow(settings, loaded), settings)
@@ -33,18 +39,18 @@ def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
 
 
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
-    share_interpreter(settings.device)
+    own_engine = settings.engine == "draftwire"
+    if own_engine:
+        share_interpreter(settings.device)
     server = ServiceServer(settings)
     # Importing torch takes seconds; a wrong flag, a port in use or a wrong path is reported before that.
     with startup_errors(ModelLoadError):
         check_source(settings.model)
     await server.open()
     try:
-        with without_unneeded_packages(settings.device):
-            await asyncio.to_thread(import_module, "verifier_service.service")
-        from verifier_service.service import run_verifier
-
+        with without_unneeded_packages(settings.device) if own_engine else nullcontext():
+            service = await asyncio.to_thread(import_module, _SERVICES[settings.engine])
         release_code_pages()
-        await run_verifier(settings, server, shutdown)
+        await service.run_verifier(settings, server, shutdown)
     finally:
         await server.stop(0)  # no effect after a graceful end

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits
+from draftwire.v1.verifier_service_pb2 import Capabilities
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
 from draftwire_core.engine.loading.rank_processes import RANK_ERRORS, running_ranks
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
@@ -38,6 +39,8 @@ from verifier_service.reading.chat import chat_format_message
 from verifier_service.reading.local_address import read_local_address
 from verifier_service.reading.request import RequestReader
 from verifier_service.reading.text_pool import TextPool
+from verifier_service.running.request_drafters import RequestDrafters
+from verifier_service.running.scores import Scores
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import AUTO, VerifierSettings
 from verifier_service.step_loop import StepLoop
@@ -173,6 +176,7 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
             chat_format_message(tokenizer.chat_format),
             limits,
             identity.build,
+            Capabilities(engine=settings.engine),
             engine.model.ruled_out_shapes,
         ),
         RequestReader(tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids, pool=around.texts),
@@ -190,8 +194,9 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
             intake=intake,
         ),
         Admission(wait, places, settings.max_wait_seconds, peers),
+        Scores(steps, peers, allowed=settings.allow_scoring),
+        RequestDrafters(steps),
         on_failure=around.on_failure,
-        allow_scoring=settings.allow_scoring,
         share_traffic=settings.share_traffic,
         tracing=around.tracing,
     )

@@ -39,6 +39,7 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Verify(self, _: Any, context: Any) -> None:
         """Runs a request whose caller drafts for it, over a stream in both directions."""
+        self._verifier.request_drafters.check_callers()
         await context.send_initial_metadata(RECEIPT)
         async with accept_call(context, StreamMeter()) as stream:
             peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
@@ -63,6 +64,7 @@ class VerifierServicer(VerifierServiceServicer):
             engine=verifier.status(),
             started_at=verifier.model.started_at,
             chat_format=await self._chat_format(request, context),
+            capabilities=verifier.model.capabilities,
         )
 
     async def _chat_format(self, request: pb.GetModelInfoRequest, context: Any) -> pb.ChatFormat | None:

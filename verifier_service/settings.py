@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,6 +20,39 @@ _CHOSEN_AT_ONCE = 2
 """Chosen drafters that draft for a request at once: one with a model, and lookup."""
 LEAST_SLOTS = 256
 """Fewest KV slots: a request with its tree."""
+_ENGINES_OWN = frozenset(
+    {
+        "dtype",
+        "weights",
+        "kv_dtype",
+        "cuda_graphs",
+        "reproducible",
+        "threads",
+        "kernels",
+        "max_step_rows",
+        "plain_share",
+        "prefix_cache",
+        "trusted_drafter",
+        "allow_hub_models",
+        "allow_scoring",
+        "device",
+        "kv_slots",
+        "context_length",
+        "gpu_memory_utilization",
+        "tensor_parallel",
+        "tensor_parallel_timeout_seconds",
+    }
+)
+"""Settings of the engine of this package, which vLLM has not or has under names of its own."""
+
+
+def with_engine_arguments(argv: Sequence[str]) -> list[str]:
+    """Returns a command line in which the arguments after -- are the value of --engine-arguments."""
+    own = list(argv)
+    if "--" not in own:
+        return own
+    place = own.index("--")
+    return [*own[:place], f"--engine-arguments={shlex.join(own[place + 1 :])}"]
 
 
 class VerifierSettings(RankSettings):
@@ -27,6 +62,10 @@ class VerifierSettings(RankSettings):
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     model: str
     """The target model: a directory, a GGUF file or a Hugging Face hub id."""
+    engine: Literal["draftwire", "vllm"] = "draftwire"
+    """Engine that runs the target: the one of this package, or vLLM's AsyncLLM."""
+    engine_arguments: str = ""
+    """vLLM's own arguments, as a shell would split them; on the command line they may stand at the end, after --."""
     drafter: StringList = ()
     """Drafter to attach at start: HOST:PORT of a service, local:NAME inside the verifier, or auto, which chooses by the
     target's files; may be repeated."""
@@ -96,6 +135,19 @@ class VerifierSettings(RankSettings):
         if AUTO in self.drafter and self.place("drafters_per_request") is None:
             return _CHOSEN_AT_ONCE
         return self.drafters_per_request
+
+    @model_validator(mode="after")
+    def _engine_has_them(self) -> Self:
+        if self.engine == "draftwire":
+            if self.engine_arguments:
+                raise ValueError("--engine-arguments: requires --engine vllm; this engine has flags only")
+            return self
+        if wrong := sorted(self.model_fields_set & _ENGINES_OWN):
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+            raise ValueError(f"{flags}: not with --engine vllm, whose own arguments follow --")
+        if AUTO in self.drafter:
+            raise ValueError("--drafter: auto requires --engine draftwire; name drafters by HOST:PORT")
+        return self
 
     @model_validator(mode="after")
     def _weights_are_possible(self) -> Self:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from draftwire.v1.verifier_service_pb2 import EngineStatus
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.engine.feature_streams import FeatureKind
 from draftwire_core.engine.engine.scoring import ScoreSpec
@@ -14,9 +15,11 @@ from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import SequenceFeatures, StepResult
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.features.taps import Tap
+from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal, SequenceProposal
 from draftwire_core.runtime.threads.engine_thread import EngineThread
+from verifier_service.engine_status import engine_status
 
 
 class StepListener(Protocol):
@@ -33,6 +36,14 @@ class StepListener(Protocol):
 
     def on_failure(self, error: BaseException) -> None:
         """Takes what ended the engine's thread."""
+
+
+class Ordered(Protocol):
+    """A request whose sequence an engine runs."""
+
+    @property
+    def spec(self) -> SequenceSpec:
+        """The engine's part of the request."""
 
 
 class StepLoop(ProposalSink):
@@ -52,6 +63,20 @@ class StepLoop(ProposalSink):
         """How many requests run at once: the maximum, or the number running if others wait for KV slots."""
         return self.engine.places
 
+    @property
+    def cost(self) -> StepCost:
+        """The cost of a step by its rows."""
+        return self.engine.planner.cost
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the engine has waited for proposals."""
+        return self.engine.clock.seconds()["wait"]
+
+    def status(self) -> EngineStatus:
+        """Returns what the engine holds, does and decides."""
+        return engine_status(self.engine)
+
     def start(self, listener: StepListener) -> None:
         """Starts the engine's thread, whose results go to a listener."""
         self._listener = listener
@@ -63,9 +88,9 @@ class StepLoop(ProposalSink):
         """Ends the engine's thread after its current step."""
         await self._thread.stop()
 
-    def add(self, spec: SequenceSpec) -> None:
-        """Runs a sequence. Raises TooManyCommands."""
-        self._post(lambda: self.engine.add(spec))
+    def add(self, order: Ordered) -> None:
+        """Runs a request's sequence. Raises TooManyCommands."""
+        self._post(lambda: self.engine.add(order.spec))
 
     def remove(self, sequence_id: int) -> None:
         """Ends a sequence and frees its KV slots."""

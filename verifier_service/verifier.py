@@ -8,15 +8,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire.v1.verifier_service_pb2 import ChatFormat, EngineStatus, GenerateRequest
+from draftwire.v1.speculation_gain_pb2 import SpeculationGain
+from draftwire.v1.verifier_service_pb2 import Capabilities, ChatFormat, EngineStatus, GenerateRequest
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
 from draftwire_core.engine.model.ranks.rank_group import RankLostError
+from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.log_probs import LogProbs
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter_pool import DrafterPool
+from draftwire_core.runtime.duration import duration
 from draftwire_core.runtime.errors import internal, shutting_down
 from draftwire_core.runtime.observability.span import NO_SPAN
 from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
@@ -24,7 +28,6 @@ from draftwire_core.runtime.process.logs import get_logger
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.flooders import Flooders
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
-from verifier_service.counting.engine_status import engine_status
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts
 from verifier_service.reading.generate_order import GenerateOrder
@@ -35,7 +38,7 @@ from verifier_service.running.request_drafters import RequestDrafters
 from verifier_service.running.running_request import RunningRequest
 from verifier_service.running.scores import Scores
 from verifier_service.running.traffic import Traffic
-from verifier_service.step_loop import StepListener, StepLoop
+from verifier_service.step_loop import StepListener
 
 log = get_logger(__name__)
 
@@ -49,9 +52,42 @@ class ServedModel:
     chat_format: ChatFormat
     limits: Limits
     build: str
+    capabilities: Capabilities
     ruled_out_shapes: int = 0
     """Shapes of GPU kernels that its trial at load ruled out."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+class Steps(Protocol):
+    """The engine that runs the requests, as the verifier sees it from the event loop: `StepLoop` in front of the engine
+    of this package, `vllm.VllmSteps` in front of vLLM."""
+
+    @property
+    def places(self) -> int:
+        """How many requests run at once."""
+
+    @property
+    def cost(self) -> StepCost:
+        """The cost of a step by its rows."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the engine has waited for proposals."""
+
+    def start(self, listener: StepListener) -> None:
+        """Starts the engine, whose results go to a listener."""
+
+    async def stop(self) -> None:
+        """Ends the engine."""
+
+    def add(self, order: GenerateOrder) -> None:
+        """Runs a request. Raises TooManyCommands."""
+
+    def remove(self, sequence_id: int) -> None:
+        """Ends a request and frees its KV slots; does nothing if it has ended."""
+
+    def status(self) -> EngineStatus:
+        """Returns what the engine holds, does and decides."""
 
 
 class Verifier(StepListener):
@@ -61,29 +97,30 @@ class Verifier(StepListener):
         self,
         model: ServedModel,
         reader: RequestReader,
-        steps: StepLoop,
+        steps: Steps,
         pool: DrafterPool,
         admission: Admission,
+        scores: Scores,
+        request_drafters: RequestDrafters,
         *,
         on_failure: Callable[[BaseException], None],
-        allow_scoring: bool = False,
         share_traffic: bool = False,
         tracing: Tracing = NO_TRACING,
     ):
-        """on_failure: called with what ended the engine. allow_scoring, share_traffic: as the settings of these names.
-        The service, or a test, assembles the parts; see `assemble`."""
+        """on_failure: called with what ended the engine. share_traffic: as the setting of this name. The service, or a
+        test, assembles the parts; see `assemble`."""
         self.model = model
         self.reader = reader
         self.pool = pool
         self.tracing = tracing
         self.tokenizing = Tokenizing(model.tokenizer, reader, admission.peers.max_requests)
-        self.scores = Scores(steps, admission.peers, allowed=allow_scoring)
+        self.scores = scores
         self.traffic = Traffic(shared=share_traffic)
         self.flooders = Flooders()
         self.acceptance_counts = AcceptanceCounts()
         self.request_counts = RequestCounts()
         self.step_counts = StepCounts()
-        self.request_drafters = RequestDrafters(steps)
+        self.request_drafters = request_drafters
         """Drafters of single requests; those of the pool are in `pool`."""
         self._steps = steps
         self._waited = 0.0
@@ -173,7 +210,7 @@ class Verifier(StepListener):
         if order.max_time is not None:
             timer = asyncio.get_running_loop().call_later(order.max_time, self._expire, request)
         try:
-            self._steps.add(order.spec)
+            self._steps.add(order)
             with _told(request, call):
                 self.pool.admit(request)
                 self.request_drafters.attach(order)
@@ -204,7 +241,17 @@ class Verifier(StepListener):
 
     def status(self) -> EngineStatus:
         """Returns what the engine holds, does and decides."""
-        return engine_status(self._steps.engine, self.acceptance_counts, self.step_counts.gain)
+        status, gain = self._steps.status(), self.step_counts.gain
+        status.acceptance.extend(self.acceptance_counts.messages())
+        status.gain.CopyFrom(
+            SpeculationGain(
+                tokens=gain.tokens,
+                sequences=gain.sequences,
+                time=duration(gain.seconds),
+                plain_time=duration(gain.plain_seconds),
+            )
+        )
+        return status
 
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         """Notifies requests, drafters and counts of a step."""
@@ -257,8 +304,8 @@ class Verifier(StepListener):
             self._requests[each.sequence_id].order for each in result.outcomes if each.sequence_id in self._requests
         ]
         planned = any(order.speculate and not order.always_draft for order in orders)
-        waited = self._steps.engine.clock.seconds()["wait"]
-        self.step_counts.count(result, self._steps.engine.planner.cost, planned=planned, waited=waited - self._waited)
+        waited = self._steps.waited
+        self.step_counts.count(result, self._steps.cost, planned=planned, waited=waited - self._waited)
         self._waited = waited
 
     def on_features(self, features: list[SequenceFeatures]) -> None:

@@ -40,7 +40,7 @@ from draftwire._types.generation import (
     Usage,
 )
 from draftwire._types.learning import LearnerActivity, Learning, LearningRound
-from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
+from draftwire._types.model import Capabilities, EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire._types.options import BatchOptions, GenerateOptions
 from draftwire._types.planner_status import AcceptanceClass, Calibration, PlannerStatus
 from draftwire._types.rollout import Rollout, RolloutSide, RolloutState
@@ -108,6 +108,7 @@ __all__ = [
     "Calibration",
     "CallArgumentStyle",
     "CallSpelling",
+    "Capabilities",
     "ChatFormat",
     "Chunk",
     "Client",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_core.engine.drafters.drafter import Drafter
 from draftwire_core.engine.drafters.grammar import GrammarDrafter
 from draftwire_core.engine.drafters.lookup.prediction import prediction_drafter
@@ -13,6 +14,7 @@ from draftwire_core.engine.planning.acceptance_model import AcceptanceModel
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
+from draftwire_core.runtime.errors import failed_precondition
 from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.step_loop import StepLoop
@@ -22,7 +24,8 @@ class RequestDrafters:
     """Attaches the drafters that belong to one request each, and forgets them when it ends. Used in the event loop
     only."""
 
-    def __init__(self, steps: StepLoop) -> None:
+    def __init__(self, steps: StepLoop | None) -> None:
+        """steps: takes their proposals; None for an engine that takes none, whose requests then ask for none."""
         self._steps = steps
         self._predictions = AcceptanceModel()
         """Acceptance statistics of the predictions of all requests."""
@@ -36,6 +39,13 @@ class RequestDrafters:
         """The sequences whose callers draft."""
         return self._callers.keys()
 
+    def check_callers(self) -> None:
+        """Raises ServiceError (NOT_ENABLED) if callers cannot draft."""
+        if self._steps is None:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED, "Verify: the verifier's engine takes no drafts from callers"
+            )
+
     def attach(self, order: GenerateOrder) -> None:
         """Attaches what drafts for a request in the engine's thread: from its prediction, and from its form."""
         spec = order.spec
@@ -46,6 +56,7 @@ class RequestDrafters:
             self._attach(spec.sequence_id, GRAMMAR, GrammarDrafter(spec.form))
 
     def _attach(self, sequence_id: int, kind: str, drafter: Drafter) -> None:
+        assert self._steps is not None
         source = request_source(kind, sequence_id)
         self._sources.setdefault(sequence_id, []).append(source)
         self._steps.add_drafter(source, drafter)
@@ -57,6 +68,7 @@ class RequestDrafters:
 
         refused: called with a proposal that contradicts itself; no later proposal is accepted.
         """
+        assert self._steps is not None
         source = request_source(CALLER, sequence_id)
         drafting = CallerDrafting(self._steps, sequence_id, source, refused)
         self._callers[sequence_id] = drafting
@@ -70,6 +82,7 @@ class RequestDrafters:
     def forget(self, sequence_id: int) -> None:
         """Forgets what drafted for an ended request in the engine's thread."""
         for source in self._sources.pop(sequence_id, ()):
+            assert self._steps is not None
             self._steps.forget(source)
 
     def stepped(self, result: StepResult, going_on: Mapping[int, SequenceOutcome]) -> None:

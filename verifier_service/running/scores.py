@@ -34,7 +34,8 @@ class _Call:
 class Scores:
     """Runs Score calls. Used in the event loop only."""
 
-    def __init__(self, steps: StepLoop, peer_limits: PeerLimits, *, allowed: bool) -> None:
+    def __init__(self, steps: StepLoop | None, peer_limits: PeerLimits, *, allowed: bool) -> None:
+        """steps: scores the texts; None for an engine that scores none."""
         self._steps = steps
         self._peer_limits = peer_limits
         self._allowed = allowed
@@ -43,7 +44,11 @@ class Scores:
         self._ending = False
 
     def check_allowed(self) -> None:
-        """Raises ServiceError (NOT_ENABLED) unless the verifier runs with --allow-scoring."""
+        """Raises ServiceError (NOT_ENABLED) unless the verifier runs with --allow-scoring, on an engine that scores."""
+        if self._steps is None:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED, "Score: the verifier's engine scores no texts"
+            )
         if not self._allowed:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
@@ -52,6 +57,7 @@ class Scores:
 
     async def run(self, order: ScoreOrder, peer: str = "") -> AsyncGenerator[ScoreResponse, None]:
         """Scores a text of a peer; ending the iteration early frees its KV slots. Raises ServiceError."""
+        assert self._steps is not None, "checked by check_allowed"
         if self._ending:
             raise shutting_down()
         if len(self._calls) >= _MOST:

@@ -25,8 +25,8 @@ with certainty: the likeliest token is then the best guess at any temperature.""
 
 @dataclass(frozen=True, slots=True)
 class AdaptedOrder:
-    """The fixed part of a request, as a SpeculationOrder. The pool alone chooses its drafters; the host engine's
-    clients cannot."""
+    """The fixed part of a request, as a SpeculationOrder. The pool alone chooses the drafters of the host engine's own
+    clients; a verifier in front of the engine names them by `RequestOptions`."""
 
     request_id: str
     max_length: int

@@ -216,6 +216,7 @@ class BatchMirror(ProposalSink):
             max_nodes=self._most,
             # The token that follows an accepted one needs a position, too.
             max_position=mirrored.order.max_length - 2,
+            always_draft=mirrored.order.always_draft,
             allows=allows,
             chain=chains,
             pace=mirrored.pace,

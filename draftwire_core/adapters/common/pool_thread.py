@@ -99,6 +99,11 @@ class PoolThread:
         """Whether the pool is running."""
         return self._thread.is_alive() and self._ready.is_set()
 
+    @property
+    def drafter_names(self) -> list[str]:
+        """Names of the attached drafters. Any thread may ask."""
+        return [each.name for each in self._pool.roster.members] if self._pool is not None else []
+
     def start(self) -> None:
         """Starts the thread, and returns once the pool is served. Raises StartupError."""
         self._thread.start()

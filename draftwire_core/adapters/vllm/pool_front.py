@@ -9,6 +9,7 @@ from typing import Any
 from draftwire_core.adapters.common.adapted_request import AdaptedOrder
 from draftwire_core.adapters.common.metrics import Faults
 from draftwire_core.adapters.common.pool_thread import PoolThread
+from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.adapters.common.step_features import FeatureTaps
 from draftwire_core.adapters.vllm.request_sampling import request_sampling
 from draftwire_core.adapters.vllm.settings import VllmSettings
@@ -62,6 +63,11 @@ class PoolFront:
     def address(self) -> str:
         """HOST:PORT of the pool's service; empty until it is served, and in processes without a pool."""
         return self._pool.address if self._pool is not None else ""
+
+    @property
+    def drafter_names(self) -> list[str]:
+        """Names of the attached drafters; empty in processes without a pool."""
+        return self._pool.drafter_names if self._pool is not None else []
 
     def shutdown(self) -> None:
         """Ends the conversations with the drafters."""
@@ -145,7 +151,16 @@ class PoolFront:
 
     def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
         most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
-        order = AdaptedOrder(request_id, min(most, self._longest))
+        options = RequestOptions.of(sampling)
+        order = AdaptedOrder(
+            request_id,
+            min(most, self._longest),
+            speculate=options.speculate,
+            drafter_names=options.drafter_names,
+            labels=options.labels,
+            drafters=options.drafters,
+            always_draft=options.always_draft,
+        )
         if self.coupled:
             order = replace(order, sampling=request_sampling(request_id, sampling, self.engine_seed))
         return order

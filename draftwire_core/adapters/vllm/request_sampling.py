@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _SEED_MASK = (1 << 64) - 1
@@ -25,6 +26,6 @@ def request_sampling(request_id: str, params: Any, engine_seed: int) -> Sampling
         temperature=params.temperature,
         top_k=max(0, params.top_k),
         top_p=params.top_p,
-        min_p=params.min_p,
         seed=seed & _SEED_MASK,
+        **{"min_p": params.min_p, **RequestOptions.of(params).filters},
     )

@@ -60,6 +60,16 @@ class Worker(PlatformWorker):  # type: ignore[misc]
             front.step_begins(scheduler_output)
         return super().execute_model(scheduler_output)
 
+    def pool_address(self) -> str:
+        """Returns HOST:PORT of the pool's service, for a verifier in front of vLLM; empty in workers without a pool."""
+        front = self._front
+        return front.address if front is not None else ""
+
+    def drafter_names(self) -> list[str]:
+        """Returns the names of the attached drafters, for a verifier in front of vLLM."""
+        front = self._front
+        return front.drafter_names if front is not None else []
+
     def shutdown(self) -> None:
         """Shuts down the adapter, then the worker."""
         front = self._front

@@ -103,7 +103,9 @@ class GrammarCompiler:
 
         end = self._loaded().eos_token
         matcher, ids = compiled.matcher.deep_copy(), end_token_ids
-        return GrammarForm(matcher, renew, end, self._vocab_size, ids, self._helper, left_out=compiled.left_out)
+        return GrammarForm(
+            matcher, renew, end, self._vocab_size, ids, self._helper, grammar=grammar, left_out=compiled.left_out
+        )
 
     def _find(self, grammar: Grammar) -> _Compiled | None:
         with self._keeping:

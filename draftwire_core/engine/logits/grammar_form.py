@@ -12,6 +12,7 @@ import torch
 from llguidance import LLMatcher
 
 from draftwire_core.engine.device.device_copy import to_device
+from draftwire_core.engine.logits.grammar import Grammar
 from draftwire_core.engine.logits.grammar_library import allows_any
 from draftwire_core.engine.logits.logit_editor import TreeRows
 
@@ -46,12 +47,15 @@ class GrammarForm:
         end_token_ids: Iterable[int],
         helper: ThreadPoolExecutor,
         *,
+        grammar: Grammar,
         left_out: tuple[str, ...] = (),
     ):
         """matcher: at the form's beginning; it shares the library's states with other matchers of the form. renew:
         returns a new matcher for when these states have reached their limit. end: the library's token for the end; ids
         from it on are not tokens. end_token_ids: the target's tokens that end the output. helper: computes slow masks
-        while the target computes logits. left_out: places of the form's parts that are not enforced."""
+        while the target computes logits. grammar: the form as the request has it. left_out: places of the form's parts
+        that are not enforced."""
+        self.grammar = grammar
         self.left_out = left_out
         self._matcher = matcher
         self._renew = renew

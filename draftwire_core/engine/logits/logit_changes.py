@@ -35,6 +35,11 @@ class LogitChanges:
     min_tokens: int = 0
     """Fewest output tokens; before that, no token that ends the output is drawn."""
 
+    @property
+    def banned(self) -> list[list[int]]:
+        """All sequences of tokens that must not occur in the output, those of a single token included."""
+        return [*([token] for token in self.banned_token_ids), *map(list, self.bad_words)]
+
     def validate(self, prefix: str = "sampling") -> Self:
         """Returns self; raises `FieldError` for the first number out of range, named ``<prefix>.<field>``."""
         if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):

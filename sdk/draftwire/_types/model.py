@@ -119,6 +119,17 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The engine of a verifier, and what it refuses."""
+
+    engine: str
+    """Name of the engine that runs the target: ``draftwire`` or ``vllm``."""
+    refused: list[str]
+    """Methods of the contract, and paths of fields of a GenerateRequest, that the engine refuses. Two paths with a plus
+    sign stand for their combination."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierInfo(ModelInfo):
     """The target model of a verifier, and the verifier itself."""
 
@@ -132,6 +143,8 @@ class VerifierInfo(ModelInfo):
     """Time of its start (UTC), at which its counts begin; None if it does not report it."""
     chat_format: ChatFormat | None = None
     """The chat template's account of an assistant's answers; None if it has none or does not report it."""
+    capabilities: Capabilities | None = None
+    """The verifier's engine and what it refuses; None if the verifier does not report it."""
 
 
 def read_verifier_info(message: pb.GetModelInfoResponse) -> VerifierInfo:

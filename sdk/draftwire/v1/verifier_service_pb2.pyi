@@ -368,20 +368,30 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self, chat_template_kwargs: _Optional[str] = ...) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "build", "limits", "engine", "started_at", "chat_format")
+    __slots__ = ("model", "build", "limits", "engine", "started_at", "chat_format", "capabilities")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BUILD_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     model: _model_info_pb2.ModelInfo
     build: str
     limits: _model_info_pb2.Limits
     engine: EngineStatus
     started_at: _timestamp_pb2.Timestamp
     chat_format: ChatFormat
-    def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chat_format: _Optional[_Union[ChatFormat, _Mapping]] = ...) -> None: ...
+    capabilities: Capabilities
+    def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chat_format: _Optional[_Union[ChatFormat, _Mapping]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
+
+class Capabilities(_message.Message):
+    __slots__ = ("engine", "refused")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, engine: _Optional[str] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChatFormat(_message.Message):
     __slots__ = ("tool_calls", "reasoning_begin", "reasoning_end", "reasoning_open", "marker_ids", "special_markers", "template_variables", "spelling", "content_begin", "content_end")

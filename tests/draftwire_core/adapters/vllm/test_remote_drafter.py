@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire import Client
+from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.adapters.vllm import RemoteDrafter
 from draftwire_core.adapters.vllm.vllm_version import WrongRunnerError
 from draftwire_core.runtime.process.logs import configure_logs
@@ -83,6 +84,16 @@ def test_drafters_are_told_how_a_request_is_sampled(vllm: MakeVllm, listen: List
     fake.run(lambda: bool(drafter.opened))
     told = drafter.opened[0].sampling
     assert (told.temperature, told.top_k, told.top_p, told.seed) == (0.7, 5, 0.9, 2**64 - 2)
+
+
+def test_a_verifier_in_front_of_vllm_chooses_the_drafters_of_a_request(vllm: MakeVllm, listen: Listen) -> None:
+    one, other = listen("a:1"), listen("b:1")
+    fake = vllm("a:1", "b:1")
+    plain = fake.add("plain", [1, 2, 3], 4000, extra_args=RequestOptions(speculate=False).extra_args())
+    named = fake.add("named", [4, 5, 6], 4000, extra_args=RequestOptions(drafter_names=("b:1",)).extra_args())
+    fake.run(lambda: named.accepted > 5)
+    assert plain.accepted == 0
+    assert (len(one.opened), len(other.opened)) == (0, 1)
 
 
 def test_without_coupled_sampling_drafters_draft_greedily(vllm: MakeVllm, listen: Listen) -> None:

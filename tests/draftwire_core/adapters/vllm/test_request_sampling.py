@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.adapters.vllm.request_sampling import request_sampling
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.stand_ins.fake_vllm import GREEDY
@@ -17,6 +18,12 @@ def test_they_are_the_requests() -> None:
     assert found == SamplingParams(temperature=0.7, top_k=5, top_p=0.9, min_p=0.1, seed=7)
     assert request_sampling("r", params(top_k=-1), 0).top_k == 0
     assert request_sampling("r", params(temperature=0.0), 0).greedy
+
+
+def test_filters_that_vllm_has_not_come_from_a_verifier() -> None:
+    options = RequestOptions(filters={"min_p": 0.2, "typical_p": 0.9})
+    found = request_sampling("r", params(extra_args=options.extra_args()), 0)
+    assert (found.min_p, found.typical_p) == (0.2, 0.9)
 
 
 def test_every_seed_is_an_unsigned_one() -> None:

@@ -1,11 +1,10 @@
-"""The engine's status, as GetModelInfo reports it."""
+"""The engine's part of the status that GetModelInfo reports."""
 
 from __future__ import annotations
 
 import asyncio
 
 from draftwire.v1.planner_status_pb2 import PlannerStatus
-from draftwire.v1.speculation_gain_pb2 import SpeculationGain
 from draftwire.v1.step_cost_pb2 import StepCost
 from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
@@ -14,11 +13,9 @@ from draftwire_core.engine.planning.planner import Planner
 from draftwire_core.engine.planning.planning_record import PlanningRecord
 from draftwire_core.pool.routing.description import calibrations
 from draftwire_core.runtime.duration import duration, step_times
-from verifier_service.counting.acceptance_counts import AcceptanceCounts
-from verifier_service.counting.step_counts import GainCounts
 
 
-def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts, gain: GainCounts) -> EngineStatus:
+def engine_status(engine: VerificationEngine) -> EngineStatus:
     """Returns what the engine holds, does and decides. Called in the event loop while the engine's thread runs."""
     pool, clock = engine.model.pool, engine.clock
     return EngineStatus(
@@ -31,13 +28,6 @@ def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts, gain
         times=step_times(clock.steps, clock.seconds(), clock.cpu_around_forward),
         planner=_planner_status(engine.planner, engine.record),
         prefix_cache=_prefix_cache_status(engine.prefix_cache),
-        acceptance=acceptance.messages(),
-        gain=SpeculationGain(
-            tokens=gain.tokens,
-            sequences=gain.sequences,
-            time=duration(gain.seconds),
-            plain_time=duration(gain.plain_seconds),
-        ),
     )
 
 

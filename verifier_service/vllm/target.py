@@ -1,0 +1,183 @@
+"""Starts vLLM's engine for the target, and describes the target."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire_core.adapters.common.target_info import target_info
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
+from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.runtime.errors import not_found
+from draftwire_core.runtime.process.logs import get_logger
+from draftwire_core.runtime.process.startup_error import StartupError
+from verifier_service.settings import VerifierSettings
+from verifier_service.vllm.arguments import engine_arguments, pool_variables
+
+log = get_logger(__name__)
+
+_FIRST_GUESS = (0.02, 0.2)
+"""Assumed seconds of a step with one row, and of the largest one, until steps are measured."""
+_TASKS = ("generate",)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmTarget:
+    """A target model in vLLM, ready to serve."""
+
+    engine: Any
+    """vLLM's AsyncLLM. Only its engine core and its input processor are used: requests are not tokenized or decoded
+    there."""
+    tokenizer: Tokenizer
+    info: ModelInfo
+    places: int
+    """How many requests run at once."""
+    most_rows: int
+    """Most tokens of a step."""
+    slots: int
+    """Tokens that fit into the KV cache."""
+
+    @property
+    def cost(self) -> StepCost:
+        """A first guess of the time of a step."""
+        return StepCost([1, max(2, self.most_rows)], list(_FIRST_GUESS))
+
+    def translate(
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        sampling: dict[str, Any],
+        *,
+        ends: frozenset[int],
+        banned: list[list[int]],
+        form: dict[str, Any] | None,
+        cache_salt: str | None,
+    ) -> Any:
+        """Returns vLLM's EngineCoreRequest, see `request.Translate`. Raises ValueError for what vLLM refuses.
+
+        Forms have been checked and bad words spelled by now, so they are put into what vLLM's own processor returns.
+        """
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+        request = self.engine.input_processor.process_inputs(
+            request_id,
+            tokens_input(list(tokens), cache_salt=cache_salt),
+            SamplingParams(**sampling),
+            supported_tasks=_TASKS,
+        )
+        request.external_req_id = request_id
+        params = request.sampling_params
+        params._all_stop_token_ids = set(ends)
+        if banned:
+            params._bad_words_token_ids = banned
+        if form is not None:
+            params.structured_outputs = StructuredOutputsParams(**form)
+            params.structured_outputs._backend = "guidance"
+        return request
+
+    async def check_attached(self, names: Sequence[str]) -> None:
+        """Raises ServiceError (NOT_FOUND) for a drafter that is not attached."""
+        attached = {name for those in await self.engine.collective_rpc("drafter_names") for name in those}
+        for name in names:
+            if name not in attached:
+                raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
+
+    async def pool_address(self) -> str:
+        """Returns HOST:PORT of the drafter pool's service. Raises StartupError if no worker serves one."""
+        addresses = await self.engine.collective_rpc("pool_address")
+        found = next(filter(None, addresses), "")
+        if not found:
+            raise StartupError("vLLM's workers serve no drafter pool")
+        return str(found)
+
+
+def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
+    """Starts vLLM's engine in processes of its own. Raises StartupError; vLLM's parser raises SystemExit."""
+    started = time.perf_counter()
+    os.environ.update(pool_variables(settings))
+    # A fork of a process with threads and gRPC may hang.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if os.environ.get("OMP_WAIT_POLICY") == "PASSIVE":  # set for models that share a host's cores; vLLM binds its own
+        del os.environ["OMP_WAIT_POLICY"]
+    try:
+        import torch
+        import vllm
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except ImportError as error:
+        raise StartupError(
+            f"--engine vllm: needs vLLM in this environment ({error}): pip install vllm 'draftwire-services[vllm]'"
+        ) from error
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(prog="verifier_service --engine vllm --"))
+    arguments = engine_arguments(settings, parser, AsyncEngineArgs)
+    log.info("loading started", model=settings.model)
+    with load_errors(f"model {settings.model}", StartupError):
+        checkpoint = Checkpoint.find(settings.model, model=False)
+        if checkpoint.gguf is not None:
+            raise StartupError("--model: vLLM needs a checkpoint, not a GGUF file")
+        tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
+        if settings.chat_template is not None:
+            tokenizer.use_chat_template(Path(settings.chat_template))
+    try:
+        engine = AsyncLLM.from_engine_args(arguments)
+    except Exception as error:
+        raise StartupError(f"vLLM does not start: {error}") from error
+    config = engine.vllm_config
+    model, scheduler = config.model_config, config.scheduler_config
+    slots = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
+    parallel = config.parallel_config
+    numerics = (
+        f"vllm {vllm.__version__}, torch {torch.__version__}, {config.device_config.device_type}, {model.dtype}, "
+        f"quantization {model.quantization}, ranks {parallel.tensor_parallel_size}x{parallel.pipeline_parallel_size}"
+    )
+    info = target_info(
+        arguments.model,
+        model.architectures,
+        vocab_size=model.get_vocab_size(),
+        context_length=model.max_model_len,
+        dtype=model.dtype,
+        device=config.device_config.device_type,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+    info.eos_token_ids.extend(_eos_token_ids(engine, model))
+    info.numerics = hashlib.sha256(numerics.encode()).hexdigest()
+    info.numerics_description = numerics
+    log.info(
+        "model loaded",
+        dtype=info.dtype,
+        context_length=info.context_length,
+        kv_slots=slots,
+        numerics=info.numerics,
+        numerics_description=numerics,
+        seconds=round(time.perf_counter() - started, 1),
+    )
+    return VllmTarget(
+        engine,
+        tokenizer,
+        info,
+        places=scheduler.max_num_seqs,
+        most_rows=scheduler.max_num_batched_tokens,
+        slots=slots or scheduler.max_num_seqs * model.max_model_len,
+    )
+
+
+def _eos_token_ids(engine: Any, model: Any) -> list[int]:
+    """Returns the tokens that end a text, by the checkpoint's generation_config.json, or else by its config.json."""
+    ids = model.try_get_generation_config().get("eos_token_id")
+    if ids is None:
+        ids = getattr(model.hf_config, "eos_token_id", None)
+    if ids is None:
+        return []
+    return list(ids) if isinstance(ids, list | tuple) else [int(ids)]
