@@ -28,7 +28,7 @@ REFUSED: Mapping[str, str] = {
     "speculation.max_draft_tokens": "must be 0 or absent: vLLM's --speculative-config has the number",
     "speculation.prediction": "is not supported: vLLM verifies drafts of the pool alone",
     "ignore_eos+structured_output": "cannot be combined with vLLM, which ends each form by the end-of-sequence token",
-    f"{_RESUMED}structured_output": "cannot be combined with vLLM, which begins each form anew",
+    f"{_RESUMED}structured_output": "cannot be combined with vLLM, which begins each form again",
     **{
         f"{_RESUMED}sampling.{name}": "cannot be combined with vLLM, which takes resumed tokens for the prompt"
         for name in _OF_OUTPUT

@@ -13,11 +13,12 @@ pytestmark = pytest.mark.processes
 LOADED = """
 import sys
 from draftwire.cli import main
+commands = "draftwire.cli.", "draftwire_tools.", "rich"
 sys.argv[1:] = {arguments}
 try:
     main()
 finally:
-    print(*sorted(name for name in sys.modules if name.startswith(("draftwire.cli.", "draftwire_tools.", "rich"))), file=sys.stderr)
+    print(*sorted(name for name in sys.modules if name.startswith(commands)), file=sys.stderr)
 """
 
 
