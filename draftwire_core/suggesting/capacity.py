@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.suggesting.candidate import ACCEPTANCE, MOST_TOKENS, DrafterCandidate, Kind
-from draftwire_core.suggesting.device import DeviceSpec, gpus
+from draftwire_core.suggesting.device_roofs import DeviceRoofs, gpus
 from draftwire_core.suggesting.target_facts import TargetFacts
 
 TREE_NODES = EngineLimits().max_tree_nodes
@@ -92,7 +92,7 @@ class Capacity:
 
 
 def capacity_of(
-    target: TargetFacts, device: DeviceSpec, drafter: DrafterCandidate | None, requests: int, context: int
+    target: TargetFacts, device: DeviceRoofs, drafter: DrafterCandidate | None, requests: int, context: int
 ) -> Capacity:
     """Returns what a device can serve of a target.
 
@@ -130,7 +130,7 @@ def capacity_of(
     )
 
 
-def remedies(capacity: Capacity, target: TargetFacts, device: DeviceSpec) -> list[str]:
+def remedies(capacity: Capacity, target: TargetFacts, device: DeviceRoofs) -> list[str]:
     """Returns what to change so that the requests fit, each of which suffices; empty if they fit."""
     found: list[str] = []
     lacking = capacity.lacking
@@ -157,7 +157,7 @@ def remedies(capacity: Capacity, target: TargetFacts, device: DeviceSpec) -> lis
     return found or ["a smaller model"]
 
 
-def step_cost(target: TargetFacts, device: DeviceSpec, slot: int, context: int, most_rows: int) -> StepCost:
+def step_cost(target: TargetFacts, device: DeviceRoofs, slot: int, context: int, most_rows: int) -> StepCost:
     """Returns the cost model of a target's steps.
 
     slot: bytes of a KV slot. context: tokens of each sequence. most_rows: rows of the largest step.
@@ -177,7 +177,7 @@ def step_cost(target: TargetFacts, device: DeviceSpec, slot: int, context: int, 
     return StepCost(rows, points, context=context, seconds_per_read=slot / speed)
 
 
-def drafting_seconds(read_bytes: int, device: DeviceSpec, sequences: int) -> float:
+def drafting_seconds(read_bytes: int, device: DeviceRoofs, sequences: int) -> float:
     """Returns the time of a drafter's pass, which adds a token to the tree of each sequence.
 
     read_bytes: bytes of weights that a draft token reads.
@@ -204,7 +204,7 @@ def drafted_speed(cost: StepCost, drafting: float, acceptance: float, sequences:
     return best
 
 
-def _reading(target: TargetFacts, device: DeviceSpec, rows: int) -> float:
+def _reading(target: TargetFacts, device: DeviceRoofs, rows: int) -> float:
     """The bytes of weights that a pass reads, at the speed of bfloat16 on the device."""
     # Each row chooses its experts; those that none has chosen are not read.
     unread = (target.pass_bytes - target.bytes_per_token) * (1 - target.expert_share) ** (rows - 1)

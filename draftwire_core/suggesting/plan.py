@@ -17,7 +17,7 @@ from draftwire_tools.progress import status
 if TYPE_CHECKING:
     from draftwire_core.suggesting.candidate import DrafterCandidate
     from draftwire_core.suggesting.capacity import Capacity
-    from draftwire_core.suggesting.device import DeviceSpec
+    from draftwire_core.suggesting.device_roofs import DeviceRoofs
     from draftwire_core.suggesting.target_facts import TargetFacts
 
 _NEEDED = ("numpy", "huggingface_hub", "gguf")
@@ -72,20 +72,20 @@ def plan(
         )
 
 
-def _device(gpu: str | None, bandwidth: float | None, memory: float | None) -> DeviceSpec:
-    from draftwire_core.suggesting import device
+def _device(gpu: str | None, bandwidth: float | None, memory: float | None) -> DeviceRoofs:
+    from draftwire_core.suggesting import device_roofs
 
     speed, size = bandwidth and bandwidth * 1e9, memory and memory * 2**30
     if gpu is None:
-        return device.cpu(speed, size)
-    known = device.gpu(gpu)
+        return device_roofs.cpu(speed, size)
+    known = device_roofs.gpu(gpu)
     if speed is not None:
         known = dataclasses.replace(known, bandwidth=speed, bandwidth_from="given")
     return known if size is None else dataclasses.replace(known, memory=int(size))
 
 
 def _show(
-    found: Capacity, target: TargetFacts, device: DeviceSpec, drafter: DrafterCandidate | None, context: int
+    found: Capacity, target: TargetFacts, device: DeviceRoofs, drafter: DrafterCandidate | None, context: int
 ) -> None:
     """Prints the plan, and what it assumes."""
     from draftwire_core.engine.engine.engine_limits import EngineLimits
@@ -115,7 +115,7 @@ def _show(
         print(f"yes: {requests} requests of {context} tokens fit, with {_size(-found.lacking)} to spare")
 
 
-def _assumptions(device: DeviceSpec, drafter: DrafterCandidate | None) -> list[str]:
+def _assumptions(device: DeviceRoofs, drafter: DrafterCandidate | None) -> list[str]:
     from draftwire_core.suggesting import capacity
     from draftwire_core.suggesting.candidate import ACCEPTANCE
 
@@ -140,7 +140,7 @@ def _assumptions(device: DeviceSpec, drafter: DrafterCandidate | None) -> list[s
     return lines
 
 
-def _json(found: Capacity, device: DeviceSpec, drafter: DrafterCandidate | None, changes: list[str]) -> dict[str, Any]:
+def _json(found: Capacity, device: DeviceRoofs, drafter: DrafterCandidate | None, changes: list[str]) -> dict[str, Any]:
     names = ("token", "left", "fit", "lacking")
     return {
         "fits": not changes,

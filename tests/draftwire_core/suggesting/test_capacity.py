@@ -22,7 +22,7 @@ from draftwire_core.suggesting.capacity import (
     remedies,
     step_cost,
 )
-from draftwire_core.suggesting.device import DeviceSpec, cpu, gpu, gpus
+from draftwire_core.suggesting.device_roofs import DeviceRoofs, cpu, gpu, gpus
 from draftwire_core.suggesting.known_drafters import known_drafters
 from draftwire_core.suggesting.target_facts import TargetFacts
 from tests.harness.checkout import ROOT
@@ -102,7 +102,9 @@ CPUS = sorted(name for name, found in FOUND.items() if "read bandwidth, GB/s" in
 @pytest.mark.parametrize("name", CPUS)
 def test_a_plain_step_of_a_cpu_is_as_fast_as_measured(name: str) -> None:
     measured = FOUND[name]
-    device = DeviceSpec(name="cpu", memory=GIB, bandwidth=1e9 * measured["read bandwidth, GB/s"], bandwidth_from="data")
+    device = DeviceRoofs(
+        name="cpu", memory=GIB, bandwidth=1e9 * measured["read bandwidth, GB/s"], bandwidth_from="data"
+    )
     for weights, bits in (("bf16", 16.0), ("q8_0", 8.5), ("q4_0", 4.5)):
         size = round(400e6 * bits / 8)
         target = TargetFacts("400 M", bytes_per_token=size, pass_bytes=size, value_bits=bits)
@@ -165,7 +167,7 @@ def test_a_batch_reads_the_experts_that_its_rows_choose() -> None:
 
 
 def lacking(
-    device: DeviceSpec, requests: int, context: int, drafter: DrafterCandidate | None = None
+    device: DeviceRoofs, requests: int, context: int, drafter: DrafterCandidate | None = None
 ) -> tuple[Capacity, str]:
     found = capacity_of(LLAMA_8B, device, drafter, requests, context)
     assert found.lacking > 0
@@ -235,13 +237,13 @@ def test_devices() -> None:
 
 
 def test_the_bandwidth_of_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from draftwire_core.suggesting import device
+    from draftwire_core.suggesting import device_roofs
 
-    monkeypatch.setattr(device, "_TRIAL_BYTES", 1 << 22)
-    found = device.cpu()
+    monkeypatch.setattr(device_roofs, "_TRIAL_BYTES", 1 << 22)
+    found = device_roofs.cpu()
     assert found.bandwidth > 0
     assert found.memory > 0
     assert not found.on_gpu
-    monkeypatch.setattr(device, "free_memory", lambda: None)
+    monkeypatch.setattr(device_roofs, "free_memory", lambda: None)
     with pytest.raises(ValueError, match="--memory"):
-        device.cpu()
+        device_roofs.cpu()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from draftwire.cli.failure import Failure
-from draftwire_core.suggesting import device
+from draftwire_core.suggesting import device_roofs
 from draftwire_core.suggesting.plan import plan
 from tests.harness.models.hollow_models import hollow_checkpoint
 
@@ -74,7 +74,7 @@ def test_json(target: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_cpu(target: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_TRIAL_BYTES", 1 << 22)
+    monkeypatch.setattr(device_roofs, "_TRIAL_BYTES", 1 << 22)
     options = {"gpu": None, "cpu": True, "requests": 1, "context": 1024, "memory": 64}
     assert "(measured here by reading)" in planned(target, capsys, **options)
     given = planned(target, capsys, **options, bandwidth=40)
@@ -101,7 +101,7 @@ def test_no_such_model() -> None:
 def test_progress_is_a_line_a_stage(
     target: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "_TRIAL_BYTES", 1 << 22)
+    monkeypatch.setattr(device_roofs, "_TRIAL_BYTES", 1 << 22)
     plan(target, cpu=True, requests=1, context=64, memory=64)
     told = [line.partition(" (after ")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["planning: measuring the memory bandwidth", f"planning: reading the files of {target}"]

@@ -23,7 +23,7 @@ _TRIALS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSpec:
+class DeviceRoofs:
     """A device and its roofs."""
 
     name: str
@@ -43,13 +43,13 @@ class DeviceSpec:
 
 
 @cache
-def gpus() -> tuple[DeviceSpec, ...]:
+def gpus() -> tuple[DeviceRoofs, ...]:
     """Returns the GPUs of the table."""
     with _TABLE.open("rb") as file:
         return tuple(_gpu(**each) for each in tomllib.load(file)["device"])
 
 
-def gpu(name: str) -> DeviceSpec:
+def gpu(name: str) -> DeviceRoofs:
     """Returns the GPU of a name. Raises ValueError, with the names that there are."""
     found = next((each for each in gpus() if each.name.lower() == name.lower()), None)
     if found is None:
@@ -59,7 +59,7 @@ def gpu(name: str) -> DeviceSpec:
     return found
 
 
-def cpu(bandwidth: float | None = None, memory: float | None = None) -> DeviceSpec:
+def cpu(bandwidth: float | None = None, memory: float | None = None) -> DeviceRoofs:
     """Returns this machine's CPU, or one of another machine.
 
     bandwidth: bytes per second; by default it is measured here, which takes a second. memory: bytes; by default those
@@ -69,8 +69,8 @@ def cpu(bandwidth: float | None = None, memory: float | None = None) -> DeviceSp
     if free is None:
         raise ValueError("--memory: this system does not report its free memory; give it in GiB")
     if bandwidth is not None:
-        return DeviceSpec(name="cpu", memory=free, bandwidth=bandwidth, bandwidth_from="given")
-    return DeviceSpec(name="cpu", memory=free, bandwidth=read_bandwidth(), bandwidth_from="measured here by reading")
+        return DeviceRoofs(name="cpu", memory=free, bandwidth=bandwidth, bandwidth_from="given")
+    return DeviceRoofs(name="cpu", memory=free, bandwidth=read_bandwidth(), bandwidth_from="measured here by reading")
 
 
 def read_bandwidth() -> float:
@@ -87,8 +87,8 @@ def read_bandwidth() -> float:
         return _TRIAL_BYTES / min(seconds() for _ in range(_TRIALS))
 
 
-def _gpu(name: str, memory: float, nominal: float, teraflops: float, measured: float | None = None) -> DeviceSpec:
-    return DeviceSpec(
+def _gpu(name: str, memory: float, nominal: float, teraflops: float, measured: float | None = None) -> DeviceRoofs:
+    return DeviceRoofs(
         name=name,
         memory=int(memory * 2**30),
         bandwidth=1e9 * (measured or nominal * _COPIED_SHARE),
