@@ -75,15 +75,13 @@ def slots_of_a_removed_sequence_kept(patch: Patch) -> None:
 
 def stale_nodes_at_the_root(patch: Patch) -> None:
     """Merges nodes that are outdated by a verdict below the new root."""
-    place = ProposalReader._place
+    resolve = ProposalReader._resolve
 
-    def anywhere(
-        self: ProposalReader, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: list[int]
-    ) -> tuple[Node | int | None, bool]:
-        found = place(self, parent, token, log_prob, tree, tokens)
-        return found if found[0] is not None else tree.add(tree.root, token, log_prob, self.source)
+    def anywhere(self: ProposalReader, node_id: int) -> Node | int:
+        found = resolve(self, node_id)
+        return found if found is not None else self._seen_length - 1
 
-    patch.setattr(ProposalReader, "_place", anywhere)
+    patch.setattr(ProposalReader, "_resolve", anywhere)
 
 
 def drafts_are_trusted(patch: Patch) -> None:

@@ -225,7 +225,9 @@ class VerificationEngine:
             raise
         finally:
             if source not in self._local:
-                merged = self._merged.setdefault(source, MergedProposals())
+                merged = self._merged.get(source)
+                if merged is None:
+                    merged = self._merged[source] = MergedProposals()
                 merged.seconds += min(self._merging_clock() - began, _LONGEST_MERGE)
                 merged.nodes += len(proposal.token_ids)
         if count.added:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 OUTLIER = 4.0
 """Measurements beyond this multiple of the mean count as this multiple. A step, a drafting or an answer that the
 machine held up takes ten or a hundred times as long as the others, and must not move the mean by as much. What has
@@ -32,11 +30,14 @@ class RunningMean:
 
     def add(self, measured: float) -> float:
         """Adds a measurement, a negative one as 0. Returns the value as it counted."""
-        measured = max(measured, 0.0)
+        if measured < 0.0:
+            measured = 0.0
         if not self.known:
             self.value, self.known = measured, True
             return measured
-        if self._floor < math.inf:
-            measured = min(measured, max(OUTLIER * self.value, self._floor))
+        # Not by `min` and `max`: each proposal adds to several means.
+        most = OUTLIER * self.value
+        if measured > most and measured > self._floor:
+            measured = most if most > self._floor else self._floor
         self.value += self._weight * (measured - self.value)
         return measured

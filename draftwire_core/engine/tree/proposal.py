@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import repeat
+from operator import lt
+from typing import NamedTuple
 
 from draftwire_core.engine.tree.token_tree import MOST_TOKENS, DraftDistribution, Draws, Node, NodeState, TokenTree
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """New nodes of one sequence's tree. Node i has id `first_node_id + i`; ids start at 1 and are never reused.
 
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
@@ -64,8 +65,7 @@ class ProposalError(Exception):
         self.description = description
 
 
-@dataclass(frozen=True, slots=True)
-class MergeCount:
+class MergeCount(NamedTuple):
     """The result of merging a proposal."""
 
     added: int
@@ -127,35 +127,42 @@ class ProposalReader:
             self._seen_length = tree.committed_length
             self._forget()
         self._check_credit(len(proposal.token_ids))
-        added = stale = 0
-        foreseen = False
-        log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
+        root, before = tree.root, tree.size
+        base = proposal.committed_length - 1
+        log_probs = proposal.log_probs or repeat(_UNKNOWN_LOG_PROB, len(proposal.token_ids))
         distributions = dict(proposal.distributions)
         drawn = _by_parent(proposal) if distributions else {}
         entered: set[int] = set()
-        for offset, (token, parent_id, log_prob) in enumerate(
-            zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
+        stale = 0
+        foreseen = False
+        self._next_id += len(proposal.token_ids)
+        node_ids = range(proposal.first_node_id, self._next_id)
+        for node_id, token, parent_id, log_prob in zip(
+            node_ids, proposal.token_ids, proposal.parent_ids, log_probs, strict=True
         ):
-            parent: Node | int | None = proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
-            if isinstance(parent, int) and parent == tree.root.position:
-                parent = tree.root
-            if parent_id in distributions and isinstance(parent, Node) and parent.draws is None:
-                parent.draws = Draws(tuple(drawn[parent_id]), distributions[parent_id])
-                entered.add(parent_id)
-            place: Node | int | None
-            if parent_id in distributions and isinstance(parent, Node) and parent_id not in entered:
-                place, new = parent.children.get(token), False
+            parent = self._resolve(parent_id) if parent_id else base
+            if isinstance(parent, int) and parent == root.position:
+                parent = root
+            if isinstance(parent, Node):
+                if parent_id in distributions and parent.draws is None:
+                    parent.draws = Draws(tuple(drawn[parent_id]), distributions[parent_id])
+                    entered.add(parent_id)
+                if parent_id in distributions and parent_id not in entered:
+                    node = parent.children.get(token)
+                else:
+                    node, _ = tree.add(parent, token, log_prob, self.source)
+                if node is None:
+                    stale += 1
+                else:
+                    self._known[node_id] = node
+                    self._live += 1
+            elif parent is not None and tokens[parent + 1] == token:
+                self._known[node_id] = parent + 1
+                self._ahead += parent + 1 >= self._known_length
+                foreseen |= parent + 1 == root.position
             else:
-                place, new = self._place(parent, token, log_prob, tree, tokens)
-            if place is None:
                 stale += 1
-            else:
-                self._known[proposal.first_node_id + offset] = place
-                self._count(place)
-                added += new
-                foreseen |= place == tree.root.position
-        self._next_id = proposal.first_node_id + len(proposal.token_ids)
-        return MergeCount(added, stale, foreseen)
+        return MergeCount(tree.size - before, stale, foreseen)
 
     def _resolve(self, node_id: int) -> Node | int | None:
         """Returns the node if it is in the tree, its position if it was committed, None if it was pruned."""
@@ -164,32 +171,23 @@ class ProposalReader:
             return known
         return known.position if known.state is NodeState.COMMITTED else None
 
-    def _place(
-        self, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: Sequence[int]
-    ) -> tuple[Node | int | None, bool]:
-        if isinstance(parent, int):
-            return (parent + 1 if tokens[parent + 1] == token else None), False
-        if parent is None:
-            return None, False
-        return tree.add(parent, token, log_prob, self.source)
-
     def _forget(self) -> None:
         """Drops pruned nodes and tokens committed before the drafter's root: the drafter references neither again."""
-        self._known = {
-            node_id: known
-            for node_id in self._known
-            if (known := self._resolve(node_id)) is not None
-            and (isinstance(known, Node) or known >= self._known_length - 1)
-        }
+        kept: dict[int, Node | int] = {}
         self._live = self._ahead = 0
-        for known in self._known.values():
-            self._count(known)
-
-    def _count(self, known: Node | int) -> None:
-        if isinstance(known, Node):
-            self._live += 1
-        elif known >= self._known_length:
-            self._ahead += 1
+        for node_id, known in self._known.items():
+            if isinstance(known, Node):
+                if known.state is NodeState.LIVE:
+                    kept[node_id] = known
+                    self._live += 1
+                    continue
+                if known.state is NodeState.PRUNED:
+                    continue
+                known = known.position
+            if known >= self._known_length - 1:
+                kept[node_id] = known
+                self._ahead += known >= self._known_length
+        self._known = kept
 
     def _check(self, proposal: Proposal, tree: TokenTree) -> None:
         count = len(proposal.token_ids)
@@ -206,17 +204,27 @@ class ProposalReader:
             raise _malformed(
                 "committed_length", f"is {proposal.committed_length}, expected {known} to {tree.committed_length}"
             )
+        first = proposal.first_node_id
+        # Looks for a fault in what has none in a fraction of the time that naming it takes.
+        if (
+            min(proposal.token_ids) < 0
+            or max(proposal.token_ids) >= self._vocab_size
+            or min(proposal.parent_ids) < 0
+            or not all(map(lt, proposal.parent_ids, range(first, first + count)))
+        ):
+            raise self._bad_node(proposal)
+        if proposal.log_probs and (max(proposal.log_probs) > 0 or math.isnan(sum(proposal.log_probs))):
+            raise _bad_log_prob(proposal.log_probs)
+        self._check_distributions(proposal)
+
+    def _bad_node(self, proposal: Proposal) -> ProposalError:
+        """The error for the first node with a token or a parent that cannot be; there is one."""
         for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
             if not 0 <= token < self._vocab_size:
-                raise _malformed(
-                    f"token_ids[{offset}]", f"is {token}, but the vocabulary has {self._vocab_size} tokens"
-                )
+                break
             if not 0 <= parent_id < proposal.first_node_id + offset:
-                raise _malformed(f"parent_ids[{offset}]", f"is {parent_id}, but no such node was sent before")
-        for offset, log_prob in enumerate(proposal.log_probs):
-            if math.isnan(log_prob) or log_prob > 0:
-                raise _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
-        self._check_distributions(proposal)
+                return _malformed(f"parent_ids[{offset}]", f"is {parent_id}, but no such node was sent before")
+        return _malformed(f"token_ids[{offset}]", f"is {token}, but the vocabulary has {self._vocab_size} tokens")
 
     def _check_credit(self, count: int) -> None:
         for known, what in ((self._live, "live nodes"), (self._ahead, "nodes of committed tokens")):
@@ -247,6 +255,12 @@ class ProposalReader:
                 raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below node {parent_id}")
         if children:
             raise _malformed("distributions", f"has none for node {min(children)}")
+
+
+def _bad_log_prob(log_probs: Sequence[float]) -> ProposalError:
+    """The error for the first number that is not the logarithm of a probability; there is one."""
+    offset, log_prob = next(each for each in enumerate(log_probs) if not each[1] <= 0)
+    return _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
 
 
 def _by_parent(proposal: Proposal) -> dict[int, list[int]]:

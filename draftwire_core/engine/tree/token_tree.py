@@ -150,20 +150,22 @@ class TokenTree:
         """Commits `tokens` and re-roots the tree at the last of them.
 
         Returns the walked nodes, now committed, and the pruned ones. If the last token is a node, it becomes the root
-        and its subtree survives; otherwise a fresh tree starts there.
+        and its subtree survives; otherwise a fresh tree starts there. Nodes that leave the tree have no parent any
+        more, so that they are freed at once instead of by the garbage collector.
         """
         if not tokens:
             raise ValueError("a commit needs at least one token")
         walked = self.walk(tokens)
         survivor = walked[-1] if len(walked) == len(tokens) else None
         for node in walked:
-            node.state = NodeState.COMMITTED
+            node.state, node.parent = NodeState.COMMITTED, None
+        live, gone = NodeState.LIVE, NodeState.PRUNED
         pruned: list[Node] = []
         stack = list(self.root.children.values())
         while stack:
             node = stack.pop()
-            if node.state is NodeState.LIVE:
-                node.state = NodeState.PRUNED
+            if node.state is live:
+                node.state, node.parent = gone, None
                 pruned.append(node)
             if node is not survivor:
                 stack.extend(node.children.values())
@@ -171,7 +173,6 @@ class TokenTree:
             self.root = self._fresh_root(tokens[-1], self.root.position + len(tokens))
             self.size = 0
         else:
-            survivor.parent = None
             self.root = survivor
             self.size -= len(walked) + len(pruned)
         return walked, pruned

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from draftwire_core.engine.tree.proposal import Proposal, ProposalError
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceProposal:
+class SequenceProposal(NamedTuple):
     """A proposal with the opening that it belongs to."""
 
     sequence_id: int
