@@ -97,9 +97,10 @@ class NextStep:
         for sequence in running.values():
             if sequence.pending > 1:
                 sequence.take_up(self._pool)
-        self._queue.make_room(self._least_rows)
-        self._prompts = to_compute(running.values())
+        if self._pool.free < len(running):  # each needs one slot at most
+            self._queue.make_room(self._least_rows)
         decoding = [sequence for sequence in running.values() if sequence.pending == 1]
+        self._prompts = to_compute(running.values()) if len(decoding) < len(running) else []
         candidates = [sequence.candidate(self._limits.max_tree_nodes) for sequence in decoding]
         pending = self._pending_prompts() + self._scoring.pending
         most = self._most_rows()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from draftwire_core.engine.tree.token_tree import Node, TokenTree
 
 _CONFIDENCE_EDGES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_LOG_EDGES = tuple(math.log(edge) for edge in _CONFIDENCE_EDGES)
 _CLASSES = len(_CONFIDENCE_EDGES) + 1
 _RANKS = 3
 _MEMORY = 200.0
@@ -64,11 +65,14 @@ class AcceptanceModel:
 
     def probability(self, node: Node) -> float:
         """Returns the probability that the node is right given that its parent is, in (0, 1)."""
-        return self._rate(*self._class_of(node.rank, math.exp(node.log_prob)))
+        # Asked for a few hundred nodes in each step, hence without further calls.
+        rank = node.rank if node.rank < _RANKS else _RANKS - 1
+        confidence = bisect_left(_LOG_EDGES, node.log_prob)
+        return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
 
     def chance(self, rank: int, probability: float) -> float:
         """Returns the same as `probability` for a node given by its rank and the drafter's probability."""
-        return self._rate(*self._class_of(rank, probability))
+        return self._rate(min(rank, _RANKS - 1), bisect_left(_CONFIDENCE_EDGES, probability))
 
     def classes(self) -> list[AcceptanceClass]:
         """Returns all classes, by rank and probability."""
@@ -82,7 +86,7 @@ class AcceptanceModel:
         """Counts a node whose parent was committed. hit: whether the node was committed as well."""
         if self._alike is not None:
             self._alike.observe(node, hit)
-        rank, confidence = self._class_of(node.rank, math.exp(node.log_prob))
+        rank, confidence = min(node.rank, _RANKS - 1), bisect_left(_LOG_EDGES, node.log_prob)
         keep = 1 - 1 / _MEMORY
         self._hits[rank][confidence] = self._hits[rank][confidence] * keep + hit
         self._trials[rank][confidence] = self._trials[rank][confidence] * keep + 1
@@ -103,10 +107,6 @@ class AcceptanceModel:
             return self.next_probability()
         of_rank = min(rank, _RANKS - 1)
         return sum(self._hits[of_rank]) / sum(self._trials[of_rank])
-
-    @staticmethod
-    def _class_of(rank: int, probability: float) -> tuple[int, int]:
-        return min(rank, _RANKS - 1), bisect_left(_CONFIDENCE_EDGES, probability)
 
 
 def observe_commit(tree: TokenTree, tokens: Sequence[int], models: dict[str, AcceptanceModel]) -> None:

@@ -66,10 +66,10 @@ class Plan:
     """Expected number of tokens of each candidate."""
     full: bool = False
     """Whether the step has no use for another node: there are as many as it may have rows for, or more; or it is to be
-    plain, so that its time is measured."""
+    plain, so that its time is measured; or nobody drafts."""
     ends: list[list[float]] = field(default_factory=list)
     """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
-    drafted nodes would attach."""
+    drafted nodes would attach. None if nobody drafts."""
 
 
 class Planner:
@@ -112,6 +112,9 @@ class Planner:
         """
         base = len(candidates) + other_rows
         plain_seconds = self.cost.seconds(base, len(candidates))
+        if not any(candidate.tree.size or candidate.clocks for candidate in candidates):
+            count = len(candidates)
+            return Plan([[] for _ in candidates], float(count), plain_seconds, plain_seconds, [1.0] * count, full=True)
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
         others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
@@ -184,17 +187,20 @@ class Planner:
         taken = dict.fromkeys(indices, 0)
         count = 0
 
+        models, heappush = self.models, heapq.heappush
+
         def push(index: int, parent: Node, probability: float) -> None:
             nonlocal count
-            if parent.position >= candidates[index].max_position:
+            candidate = candidates[index]
+            if parent.position >= candidate.max_position:
                 return
-            allows, ahead = candidates[index].allows, candidates[index].pace.ahead
+            allows, ahead = candidate.allows, candidate.pace.ahead
             for child in parent.children.values():
-                model = self.models.get(child.source)
+                model = models.get(child.source)
                 value = probability * model.probability(child) if model else 0.0
                 if value >= least and (allows is None or allows(child)):
                     count += 1
-                    heapq.heappush(heap, (-value, ahead, count, index, child))
+                    heappush(heap, (-value, ahead, count, index, child))
 
         for index in indices:
             push(index, candidates[index].tree.root, 1.0)
@@ -204,7 +210,8 @@ class Planner:
                 continue
             taken[index] += 1
             ordered.append((index, node, -value))
-            push(index, node, -value)
+            if node.children:
+                push(index, node, -value)
         return ordered
 
     def due(self, plan: Plan, delay: float = 0.0) -> float:
@@ -230,6 +237,7 @@ class Planner:
                 default=0.0,
             )
         gains: list[float] = []
+        expected_of: dict[str, list[float]] = {}
         wait = 0.0
         waiting: set[int] = set()
         for index, candidate in enumerate(candidates):
@@ -241,7 +249,7 @@ class Planner:
                 expected = clock.expected_wait(now)
                 if expected is None or clock.finished(candidate.tree.committed_length):
                     continue
-                gains += self._gains(source, clock, plan.ends[index], chain=candidate.chain)
+                gains += self._gains(source, clock, plan.ends[index], expected_of, chain=candidate.chain)
                 wait = max(wait, expected)
                 waiting.add(index)
                 break
@@ -265,12 +273,23 @@ class Planner:
                 return wait
         return 0.0
 
-    def _gains(self, source: str, clock: ProposalClock, ends: Sequence[float], *, chain: bool) -> list[float]:
+    def _gains(
+        self,
+        source: str,
+        clock: ProposalClock,
+        ends: Sequence[float],
+        expected: dict[str, list[float]],
+        *,
+        chain: bool,
+    ) -> list[float]:
         """Returns the expected probabilities of being on the target's path of the nodes that a drafter proposes next.
 
-        ends: probabilities of the nodes that they may be added to, likeliest first. chain: whether only one of them can
-        be verified.
+        ends: probabilities of the nodes that they may be added to, likeliest first. expected: by drafter, the
+        probabilities of a node's next children, which are computed for its first sequence. chain: whether only one of
+        the nodes can be verified.
         """
         parents, children = (1, 1) if chain else clock.expansion
-        chances = [self.models[source].expected(rank) for rank in range(children)]
-        return [end * chance for end in ends[:parents] for chance in chances]
+        chances = expected.setdefault(source, [])
+        while len(chances) < children:
+            chances.append(self.models[source].expected(len(chances)))
+        return [end * chance for end in ends[:parents] for chance in chances[:children]]

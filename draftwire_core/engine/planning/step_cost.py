@@ -78,8 +78,12 @@ class StepCost:
 
     def seconds(self, rows: int, sequences: int = 1) -> float:
         """Expected time of a step of `rows` rows of so many sequences, in seconds. One row for each is a plain step."""
-        context = self._context.value
-        seconds = self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
+        # As `_unscaled`; a step asks for the seconds of some hundred numbers of rows.
+        context, curve = self._context.value, self._on_curve.get(rows)
+        if curve is None:
+            curve = self._curve(rows)
+        positions = self._seconds_per_seen * (rows * context) + self._seconds_per_read * ((sequences - 1) * context)
+        seconds = self._scale.value * (curve + positions)
         return seconds * min(1.0, self._plain.value) if rows == sequences else seconds
 
     def added(self, rows: int, own: int, sequences: int = 1) -> float:
