@@ -21,7 +21,7 @@ from draftwire._types.quoting import shortened
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.tls_settings import CertificateExpiry
 from gateway_service.answers.checked.argument_checks import ArgumentChecks
-from gateway_service.choices.responder import Responder
+from gateway_service.choices.responder import CACHED, Responder
 from gateway_service.console.routes import console_routes
 from gateway_service.http.connection import ClientLeft
 from gateway_service.http.errors import GatewayError, from_draftwire, from_validation
@@ -30,7 +30,7 @@ from gateway_service.http.json_body import BodyReader
 from gateway_service.http.left_out import HEADER, VIOLATIONS
 from gateway_service.http.origin_check import OriginCheck
 from gateway_service.http.request_body import BodyLimit
-from gateway_service.http.request_log import RequestLog
+from gateway_service.http.request_log import FINGERPRINT, RequestLog
 from gateway_service.keys.api_keys import RATE_LIMIT_HEADERS, ApiKeys, KeyCheck
 from gateway_service.keys.grant import CLIENT
 from gateway_service.models.models import Models
@@ -107,7 +107,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
         allow_origins=settings.allowed_origin,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", HEADER, VIOLATIONS, *RATE_LIMIT_HEADERS],
+        expose_headers=["x-request-id", "retry-after", CACHED, FINGERPRINT, HEADER, VIOLATIONS, *RATE_LIMIT_HEADERS],
     )
     return [
         Middleware(RequestLog, metrics=metrics),

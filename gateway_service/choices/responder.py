@@ -28,6 +28,8 @@ from gateway_service.settings import GatewaySettings
 
 log = get_logger(__name__)
 
+CACHED = "x-draftwire-cached-tokens"
+"""Header with the number of prompt tokens that were found in the prefix cache; a stream has it in its usage."""
 _BYTES_OF_TOKEN = 4
 """Bytes of a text that are one token, by estimate, until the verifier has counted."""
 
@@ -75,6 +77,8 @@ class Responder:
         with _charged(request, orders) as charge, self._admission.taken(len(orders)):
             results = await until_disconnect(request.receive, self._run(client, named(orders, request), charge))
         response = Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
+        firsts = (result for order, result in zip(orders, results, strict=True) if not order.same_prompt)
+        response.headers[CACHED] = str(sum(result.usage.cached_tokens for result in firsts))
         told = LeftOut(request, left_out)
         for result in results:
             told.add(result.left_out)

@@ -20,13 +20,15 @@ _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _UNKNOWN = "unknown"
 _PROBES = ("/health", "/ping", "/metrics")
 """Paths whose requests are logged at the level debug unless they fail."""
+FINGERPRINT = "x-draftwire-fingerprint"
+"""Header with the fingerprint of the model and the numerics that serve a request, once they are chosen."""
 MADE = "req_"
 """Prefix of the request ids that the gateway makes."""
 
 
 class RequestLog:
     """ASGI middleware that gives each request an id (``x-request-id``, the client's own if it sent one), logs and
-    counts it.
+    counts it, and names the fingerprint that `head_of` has recorded.
 
     It logs neither keys nor texts.
     """
@@ -50,7 +52,10 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = name
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = name
+                if (fingerprint := scope["state"].get("fingerprint")) is not None:
+                    headers[FINGERPRINT] = fingerprint
             await send(message)
 
         began = time.monotonic()

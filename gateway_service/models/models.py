@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from draftwire import AsyncClient
+from draftwire import AsyncClient, EngineStatus, VerifierInfo
 from draftwire._types.quoting import shortened
 from draftwire_core.runtime.process.logs import get_logger
 from gateway_service.http.errors import GatewayError
@@ -54,6 +54,11 @@ class _Model:
     async def names(self) -> tuple[str, ...]:
         """Returns the model's names: those given to it, or the verifier's own."""
         return self.given_names or ((await self.described.info()).model_id,)
+
+    async def loads(self) -> list[VerifierInfo]:
+        """Returns what the verifiers of all targets report now, as `ServedModel.loads`."""
+        each = await asyncio.gather(*(target.loads() for target in self.targets))
+        return [info for infos in each for info in infos]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,17 @@ class Models:
         """
         models = [(model, await model.names()) for model in self._current()]
         return [NamedModel(name, names[0], model) for model, names in models for name in names]
+
+    async def loads(self) -> dict[str, list[EngineStatus]]:
+        """Returns what the engines of each model report now, by the model's first name; models none of whose verifiers
+        answers are left out."""
+        models = self._current()
+        told = await asyncio.gather(*(model.loads() for model in models))
+        found: dict[str, list[EngineStatus]] = {}
+        for model, infos in zip(models, told, strict=True):
+            if infos:
+                found[(model.given_names or (infos[0].model_id,))[0]] = [info.engine for info in infos]
+        return found
 
     async def find(self, name: str | None, key: NamedKey | None) -> NamedModel:
         """Returns the model of that name, or, for None, the first one that the key permits.

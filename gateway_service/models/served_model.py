@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from draftwire import AsyncClient, ChatFormat, VerifierInfo
+from draftwire import AsyncClient, ChatFormat, DraftwireError, VerifierInfo
 from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
@@ -17,6 +17,9 @@ log = get_logger(__name__)
 _FRESH_SECONDS = 10.0
 """Time after which a verifier restarted with another model is noticed."""
 _ASK_SECONDS = 5.0
+_LOAD_FRESH_SECONDS = 0.2
+"""Time for which reported loads are used again: each endpoint picker of Kubernetes asks twenty times a second."""
+_LOAD_ASK_SECONDS = 1.0
 _MOST_FORMATS = 256
 
 
@@ -29,6 +32,8 @@ class ServedModel:
         self._info: VerifierInfo | None = None
         self._asked = 0.0
         self._asking: asyncio.Task[VerifierInfo] | None = None
+        self._loads: asyncio.Task[list[VerifierInfo]] | None = None
+        self._loads_asked = 0.0
         self._formats: dict[bytes, ChatFormat | None] = {}
         """Formats with variables for the chat template, by these."""
         self._formats_beside: ChatFormat | None = None
@@ -66,6 +71,27 @@ class ServedModel:
             told = await self.client.model_info(chat_template_kwargs=variables, timeout=_ASK_SECONDS)
             formats[key] = told.chat_format
         return formats[key]
+
+    async def loads(self) -> list[VerifierInfo]:
+        """Returns what each verifier reports about itself now. Verifiers that do not answer are left out; so are lost
+        ones, unless all are lost."""
+        fresh = time.monotonic() - self._loads_asked < _LOAD_FRESH_SECONDS
+        if self._loads is None or (self._loads.done() and not fresh):
+            self._loads_asked = time.monotonic()
+            self._loads = asyncio.create_task(self._ask_for_loads())
+        return await asyncio.shield(self._loads)
+
+    async def _ask_for_loads(self) -> list[VerifierInfo]:
+        known = self.client.verifiers
+        asked = [each.address for each in known if each.reachable] or [each.address for each in known]
+        answers = await asyncio.gather(
+            *(self.client.model_info(address=each, timeout=_LOAD_ASK_SECONDS) for each in asked),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, DraftwireError):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, VerifierInfo)]
 
     def _begin_to_ask(self) -> asyncio.Task[VerifierInfo]:
         asking = self._asking = asyncio.create_task(self._ask())

@@ -10,6 +10,7 @@ from prometheus_client.exposition import generate_latest
 from draftwire import Generation
 from draftwire_core.runtime.process.tls_settings import EXPIRY, EXPIRY_MEANING, CertificateExpiry
 from gateway_service.observability.key_metrics import KeyMetrics
+from gateway_service.observability.load_metrics import LoadMetrics
 from gateway_service.observability.verifier_metrics import VerifierMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -58,6 +59,8 @@ class Metrics:
         expiry = Gauge(f"draftwire:{EXPIRY}", EXPIRY_MEANING, ("setting",), registry=self._registry)
         for setting in certificates.seconds():
             expiry.labels(setting).set_function(partial(certificates.of, setting))
+        self.loads = LoadMetrics()
+        self._registry.register(self.loads)
 
     def finished(self, generation: Generation) -> None:
         """Counts a finished choice."""

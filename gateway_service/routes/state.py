@@ -42,8 +42,10 @@ class State:
 
 
 async def head_of(prefix: str, request: Request, target: ServedModel) -> Head:
-    """Returns the fields that begin the response to a request, after `State.model`."""
-    return Head(prefix, request.state.request_id, request.state.model[0], await target.fingerprint())
+    """Returns the fields that begin the response to a request, after `State.model`; the fingerprint is recorded in the
+    request."""
+    request.state.fingerprint = await target.fingerprint()
+    return Head(prefix, request.state.request_id, request.state.model[0], request.state.fingerprint)
 
 
 def _state(request: Request) -> State:

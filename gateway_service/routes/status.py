@@ -29,7 +29,8 @@ class Health(BaseModel):
 
 @router.get("/health", responses=errors(500, 503, 504))
 async def health(state: GatewayState) -> Health:
-    """Reports whether a verifier answers."""
+    """Reports whether a request can be served: whether a verifier accepts calls, which one that loads its model or
+    drains does not."""
     await _one_answers(state.models.serving)
     return Health()
 
@@ -59,6 +60,7 @@ async def version() -> Version:
 )
 async def metrics(state: GatewayState) -> Response:
     """Returns the metrics in Prometheus' text format."""
+    state.metrics.loads.by_model = await state.models.loads()
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -182,6 +182,8 @@ def test_counters_are_what_was_done(monitored: Monitored) -> None:
     until('draftwire:drafters{state="ready"} == 1')
     until('scalar(draftwire:drafting_nodes_total) >= draftwire:drafter_proposed_nodes_total{drafter="two"} > 0')
     until(f'sum(draftwire:gateway_tokens_total{{kind="completion"}}) == {4 * 24}')
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        until(f'scalar(draftwire:gateway_{name}{{model_name="target"}}) == draftwire:{name}')
     accepted = "sum(draftwire:spec_decode_num_accepted_tokens_total)"
     until(f"sum(draftwire:spec_decode_num_accepted_tokens_per_pos_total) == {accepted} > 0")
 

@@ -169,6 +169,8 @@ async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingV
     assert response.status_code == 200, response.text
     assert response.headers["x-request-id"] == "mine"
     assert response.json()["id"] == "cmpl-mine"
+    assert response.headers["x-draftwire-fingerprint"] == response.json()["system_fingerprint"]
+    assert response.headers["x-draftwire-cached-tokens"] == "0"
     sent = fake.requests[0]
     sampling, speculation = sent.sampling, sent.speculation
     assert sent.request_id == "mine-0"

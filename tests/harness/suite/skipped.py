@@ -13,6 +13,7 @@ PACKAGES = {
     "gcc": "gcc",
     "git": "git",
     "make": "make",
+    "nginx": "nginx",
     "node": "nodejs",
     "npm": "npm",
     "prometheus": "prometheus",
