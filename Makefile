@@ -16,21 +16,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 HATCHLING := $(BIN)/hatchling
-VERSION := sdk/draftwire/version.txt
+VERSION_FILE := sdk/draftwire/version.txt
 # Changes with every commit and checkout, where this is a clone.
 GIT_LOG := $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 BUF := node_modules/.bin/buf
 PUBLISHED := protos/published/draftwire.v1.binpb
 
 # What tests need, and how they run: a group of tests in one worker, the longest groups first.
-TEST_READY := $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF))
+TEST_READY := $(READY) $(VERSION_FILE) $(if $(shell command -v npm),$(BUF))
 # Bytecode is kept even where the environment says not to: else each worker and process compiles everything anew, in each run.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
 # An environment of its own for tools that look at what is installed here.
 TOOLS := $(VENV)/tools
 
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+KERNELS := draftwire_core/engine/kernels/build.py $(wildcard draftwire_core/engine/kernels/csrc/*.[ch] draftwire_core/engine/kernels/csrc/*/*.[ch])
+# The requirements of the checkout and of some of its extras, a line each.
+REQUIREMENTS := import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	extras = project["optional-dependencies"]; \
+	print(*project["dependencies"], *(each for extra in "serve gateway tracing docs dev".split() for each in extras[extra]), sep="\n")
+# A stage of the set-up: a line before it, and one after it with its time. Arguments: its name, its command.
+stage = echo "$(1) ..."; begun=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - begun)) s"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup version demo test test-quick test-slow test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
@@ -38,32 +45,41 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) $(VERSION) ## Create .venv and install everything into it
+setup: $(READY) $(VERSION_FILE) ## Create .venv and install everything into it
 
-version: $(VERSION) ## Print the version, which is taken from git
+version: $(VERSION_FILE) ## Print the version, which is taken from git
 	@echo "$$(cat $<)"
 
+# pip uses one core, so the kernels are compiled meanwhile. The installation finds them by the hash of their sources.
+$(READY): pyproject.toml constraints.txt services/hatch_build.py $(KERNELS) | $(HATCHLING)
+	@$(MAKE) --silent --no-print-directory --jobs=2 $(VENV)/.packages $(VENV)/.kernels
+	@$(call stage,draftwire,$(PIP_INSTALL) --no-deps --no-build-isolation -e .)
+	@touch $@
+
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
-$(READY): pyproject.toml constraints.txt services/hatch_build.py draftwire_core/engine/kernels/build.py $(wildcard draftwire_core/engine/kernels/csrc/*.[ch] draftwire_core/engine/kernels/csrc/*/*.[ch]) | $(HATCHLING)
-	@echo "Setting up $(VENV): once, 4 to 8 minutes"
-	@echo "1 of 2: torch, the largest package"
-	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
-	@echo "2 of 2: everything else, and the compiled kernels"
-	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
+$(VENV)/.packages: pyproject.toml constraints.txt | $(HATCHLING)
+	@$(BIN)/python -c '$(REQUIREMENTS)' > $(VENV)/requirements.txt
+	@$(call stage,torch,$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch)
+	@$(call stage,packages,$(PIP_INSTALL) -r $(VENV)/requirements.txt)
+	@touch $@
+
+# Without a C compiler draftwire works as well, slower on CPUs.
+$(VENV)/.kernels: $(KERNELS) | $(HATCHLING)
+	@$(call stage,kernels,$(BIN)/python -P draftwire_core/engine/kernels/build.py) || echo "slower kernels are used"
 	@touch $@
 
 # The version needs nothing else, so that building images does not set up everything.
 $(HATCHLING):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP_INSTALL) --quiet hatchling hatch-vcs
+	@test -x $(BIN)/python || { echo "Setting up $(VENV), once: 2 to 3 minutes on two cores"; $(PYTHON) -m venv $(VENV); }
+	@$(call stage,build tools,$(PIP_INSTALL) hatchling hatch-vcs)
 
 # The installation wrote the version once; git may have moved on since.
-$(VERSION): $(HATCHLING) $(GIT_LOG)
+$(VERSION_FILE): $(HATCHLING) $(GIT_LOG)
 	@$(BIN)/hatchling version > $@.new
 	@mv $@.new $@
 
-demo: $(READY) $(VERSION) ## See a small real model (90 MB, downloaded once) and drafters work on this machine
+demo: $(READY) $(VERSION_FILE) ## See a small real model (90 MB, downloaded once) and drafters work on this machine
 	@$(BIN)/draftwire demo
 
 test: $(TEST_READY) ## Run the tests of the default tier, 10 minutes (PYTEST_ARGS="-k tree" for some of them)
@@ -81,7 +97,7 @@ test-all: $(TEST_READY) ## Run all tests, 50 minutes
 durations: $(TEST_READY) ## Run all tests and record what each file takes (tests/durations.json)
 	@$(PYTEST) --tier all --record-durations $(PYTEST_ARGS)
 
-test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm and --engine vllm with vLLM itself (installs it, once, where temporary files are)
+test-vllm: $(READY) $(VERSION_FILE) ## Test draftwire_vllm and --engine vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm tests/verifier_service/vllm $(PYTEST_ARGS)
 
@@ -98,7 +114,7 @@ format: $(READY) ## Format the code, fix what can be fixed, and generate the syn
 	$(BIN)/ruff format
 	$(BIN)/python scripts/generate_sync.py
 
-docs: $(READY) $(VERSION) ## Build the documents as a site, into site/
+docs: $(READY) $(VERSION_FILE) ## Build the documents as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: $(READY) ## Generate the Python stubs and the reference from protos/
@@ -139,5 +155,5 @@ $(BUF): package.json package-lock.json
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(VERSION) node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VERSION_FILE) node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

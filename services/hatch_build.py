@@ -98,13 +98,12 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
             self._elsewhere = tempfile.TemporaryDirectory()
             library = Path(self._elsewhere.name) / library.name
             kernels.build(library)
-        else:
+        elif not kernels.is_built():
             try:
                 kernels.build()
             except kernels.BuildError as error:
                 print(f"the engine will be slower on CPUs: {error}", file=sys.stderr)
-                if library.exists() and kernels.source_hash().encode() not in library.read_bytes():
-                    library.unlink()  # of an earlier build, of other sources: it would be refused at load
+                library.unlink(missing_ok=True)  # of an earlier build, of other sources: it would be refused at load
                 return
         if platform or self.metadata.name == NAME:
             build_data["force_include"][str(library)] = name

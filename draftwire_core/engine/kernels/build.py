@@ -6,11 +6,15 @@ In a checkout, `python -m draftwire_core.engine.kernels.build` rebuilds the libr
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 KERNELS = Path(__file__).parent
@@ -37,28 +41,56 @@ def source_hash(sources: Path = SOURCES) -> str:
     return found.hexdigest()
 
 
-def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> None:
-    """Compiles `sources` and replaces `library` atomically on success. Raises BuildError.
+def is_built() -> bool:
+    """Whether the library is there, and was built from these sources."""
+    return LIBRARY.exists() and source_hash().encode() in LIBRARY.read_bytes()
 
-    options: further arguments for the compiler, which is $CC, or else cc, gcc or clang.
+
+def build(library: Path = LIBRARY, sources: Path = SOURCES, say: Callable[[str], None] = lambda line: None) -> None:
+    """Compiles `sources`, a file on each core at a time, and replaces `library` atomically on success.
+
+    The compiler is $CC, or else cc, gcc or clang.
+
+    Args:
+        library: the file to make.
+        sources: the folder of the C files.
+        say: gets a line for each file that is compiled.
+
+    Raises:
+        BuildError: there is no compiler, or it fails.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise BuildError("no C compiler found (cc, gcc or clang)")
+    command = [*compiler.split(), *FLAGS]
+    compiling = [*(part for part in command if part != "-shared"), f"-I{sources}", "-c"]
+    compiling.append(f'-DDRAFTWIRE_SOURCE_HASH="{source_hash(sources)}"')
     unfinished = library.with_suffix(".so.new")
-    command = [
-        *compiler.split(), *FLAGS, f'-DDRAFTWIRE_SOURCE_HASH="{source_hash(sources)}"', *options,
-        f"-I{sources}", "-o", str(unfinished), *map(str, sorted(sources.rglob("*.c"))), *LINKED,
-    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(os.cpu_count()) as cores:
+        files = {file: f"{place}/{number}.o" for number, file in enumerate(sorted(sources.rglob("*.c")))}
+        jobs = {cores.submit(_run, [*compiling, str(file), "-o", made]): file for file, made in files.items()}
+        try:
+            for number, job in enumerate(as_completed(jobs), 1):
+                job.result()
+                say(f"compiled {jobs[job].relative_to(sources)} ({number} of {len(jobs)})")
+        finally:
+            cores.shutdown(cancel_futures=True)
+        _run([*command, "-o", str(unfinished), *files.values(), *LINKED])
+    unfinished.replace(library)  # a process that has loaded the old file keeps it
+
+
+def _run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"the C code does not compile on this machine: {error}") from error
-    unfinished.replace(library)  # a process that has loaded the old file keeps it
 
 
 if __name__ == "__main__":
     try:
-        build()
+        if is_built():
+            print(f"{LIBRARY.name} is of these sources")
+        else:
+            build(say=functools.partial(print, flush=True))
     except BuildError as error:
         sys.exit(str(error))

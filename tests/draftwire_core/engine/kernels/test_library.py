@@ -133,6 +133,25 @@ def test_a_build_that_fails_leaves_the_library_as_it_is(refused: Path, sources: 
     assert refused.read_bytes() == b"as before"
 
 
+def test_a_build_reports_each_file(refused: Path, sources: Path) -> None:
+    (sources / "more").mkdir()
+    (sources / "more/other.c").write_text("int other(void) { return 0; }\n")
+    lines: list[str] = []
+    build.build(refused, sources, lines.append)
+    assert {line.split()[1] for line in lines} == {"abi.c", "more/other.c"}
+    assert lines[-1].endswith("(2 of 2)")
+
+
+def test_a_library_of_these_sources_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is used again by an installation."""
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "library.so")
+    assert not build.is_built()
+    build.LIBRARY.write_text("of other sources")
+    assert not build.is_built()
+    build.LIBRARY.write_text(f"... {build.source_hash()} ...")
+    assert build.is_built()
+
+
 def test_without_a_compiler_the_build_says_so(
     refused: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
