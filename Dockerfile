@@ -42,9 +42,12 @@ FROM ${PYTHON_IMAGE} AS service-packages
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 # "serve,tracing", or "serve,tracing,gpu" for GPUs
 ARG EXTRAS=serve,tracing
+# A file with versions that take the place of those in constraints.txt: deploy/image/measured.txt
+ARG VERSIONS=
 COPY deploy/image/install_packages.sh /usr/local/bin/
 COPY pyproject.toml constraints.txt /source/
-RUN install_packages.sh /source /opt/draftwire "${EXTRAS}" "${TORCH_INDEX_URL}"
+COPY deploy/image/measured.txt /source/deploy/image/
+RUN install_packages.sh /source /opt/draftwire "${EXTRAS}" "${TORCH_INDEX_URL}" "${VERSIONS}"
 
 # ---- the packages of the gateway, without torch
 
@@ -74,8 +77,11 @@ STOPSIGNAL SIGTERM
 # Triton needs a compiler for the engine's kernels on GPUs, and puts what it compiles into a directory from which it can be
 # loaded: /tmp may be mounted noexec. torch must not replace its own CUDA kernels by ones compiled at their first call.
 FROM runtime AS service
+#
+# Where GKE and Windows' subsystem for Linux mount the driver's libraries, which the loader does not search otherwise.
 ENV TORCH_DISABLE_NATIVE_JIT=1 \
-    TRITON_CACHE_DIR=/var/cache/triton
+    TRITON_CACHE_DIR=/var/cache/triton \
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib/wsl/lib
 ARG EXTRAS=serve,tracing
 RUN --mount=type=bind,source=deploy/image/install_compiler.sh,target=/usr/local/bin/install_compiler.sh \
     install_compiler.sh "${EXTRAS}"

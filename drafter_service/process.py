@@ -22,7 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings, device = load_rank_settings(DrafterSettings, device_here, argv)
     if settings.rank:
         return run_follower(lambda loaded: _follow(settings, loaded), settings)
-    return run_service(lambda shutdown: _run(settings, shutdown), settings, device=device)
+    return run_service(
+        lambda shutdown: _run(settings, shutdown), settings, device=device.about, unused_gpu=device.unused
+    )
 
 
 def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:

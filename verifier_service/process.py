@@ -26,9 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
     argv = with_engine_arguments(sys.argv[1:] if argv is None else argv)
     settings, device = load_rank_settings(VerifierSettings, device_here, argv)
+    if settings.preflight:
+        from verifier_service.preflight import preflight  # with torch
+
+        return preflight(settings, device)
     if settings.rank:
         return run_follower(lambda loaded: _follow(settings, loaded), settings)
-    return run_service(lambda shutdown: _run(settings, shutdown), settings, device=device)
+    return run_service(
+        lambda shutdown: _run(settings, shutdown), settings, device=device.about, unused_gpu=device.unused
+    )
 
 
 def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:

@@ -58,6 +58,9 @@ def with_engine_arguments(argv: Sequence[str]) -> list[str]:
 class VerifierSettings(RankSettings):
     """Serves a target model: generates text, verifies the proposals of drafters, and manages the drafter pool."""
 
+    preflight: bool = False
+    """Find out whether this machine can serve the model with these settings, without loading it: print yes or no with
+    the reasons, and end with status 0 or 1."""
     listen: ListenAddress = "127.0.0.1:50051"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     model: str
@@ -80,6 +83,9 @@ class VerifierSettings(RankSettings):
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
     """On GPUs, refuse a model whose rows are not batch-invariant there: bits that depend on the rest of the batch."""
+    allow_slow_layers: bool = False
+    """On GPUs, serve a model also if Triton kernels cannot run it, by plain passes: several times slower, and not
+    batch-invariant to the bit. Otherwise it is refused, with the reason."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
     kernels: Kernels = "auto"

@@ -68,7 +68,7 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
         raise StartupError(str(error)) from error
     except KernelsError as error:
         raise StartupError(f"--kernels: {error}") from error
-    return PackedModel.load(
+    model = PackedModel.load(
         checkpoint or settings.model,
         slots=settings.kv_slots or PROVISIONAL_SLOTS,
         dtype=settings.dtype,
@@ -79,6 +79,12 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
         ranks=ranks,
         context_length=settings.context_length,
     )
+    if model.device.type != "cpu" and model.steps is None and not settings.allow_slow_layers:
+        raise StartupError(
+            f"model {model.name}: the GPU's kernels cannot run it: {model.layer_kernels}; without them it is several "
+            "times slower, and its outputs may depend on the batch (--allow-slow-layers serves it all the same)"
+        )
+    return model
 
 
 def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:

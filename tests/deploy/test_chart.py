@@ -46,8 +46,9 @@ OF_THE_CHART = {
     *("listen", "metrics_listen", "insecure", "tls_cert", "tls_key", "tls_ca", "tls_server_name"),
     *("token_file", "accepted_tokens", "shutdown_grace_seconds", "device", "tensor_parallel", "model"),
     *("drafter", "verifier", "name", "advertise", "api_key", "api_key_file", "keys", "models"),
+    "preflight",
 }
-"""Settings that follow from other values, so that `settings` does not have them."""
+"""Settings that follow from other values, so that `settings` does not have them, and one that a service never has."""
 OF_OTHERS = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1", "gateway.networking.k8s.io/v1"}
 """API versions of kinds that are not Kubernetes' own."""
 SECURED = ("--set", "tls.enabled=true,tokens.enabled=true")
@@ -413,7 +414,8 @@ class TestHelm:
                 (volume,) = [each for each in pod["volumes"] if each["name"] == "models"]
                 assert source in volume
                 assert variables(pod["containers"][0])["HF_HUB_OFFLINE"] == "1"
-        release = Manifests(rendered("gpu"))
+        secret = ("--set", "models.hub.tokenSecret=huggingface")
+        release = Manifests(render("draftwire", *VARIANTS["gpu"], *secret))
         (claim,) = release.workloads["verifier"]["spec"]["volumeClaimTemplates"]
         assert claim["spec"]["resources"]["requests"]["storage"] == "50Gi"
         told = {each["name"]: each.get("valueFrom") for each in release.containers["verifier"]["env"]}
@@ -456,9 +458,13 @@ class TestHelm:
     def test_one_gpu_runs_the_target_and_its_draft_model(self) -> None:
         release = Manifests(rendered("gpu"))
         told = variables(release.containers["verifier"])
-        assert told["DRAFTWIRE_DRAFTER"] == "local:draft?model=meta-llama/Llama-3.2-1B-Instruct"
-        assert (told["DRAFTWIRE_KV_SLOTS"], told["DRAFTWIRE_GPU_MEMORY_UTILIZATION"]) == ("0", "0.8")
+        assert told["DRAFTWIRE_DRAFTER"] == "local:draft?model=Qwen/Qwen3-0.6B&kv_slots=32768"
+        assert (told["DRAFTWIRE_KV_SLOTS"], told["DRAFTWIRE_GPU_MEMORY_UTILIZATION"]) == ("0", "0.7")
         assert release.containers["verifier"]["resources"]["limits"]["nvidia.com/gpu"] == 1
+        (cache,) = [
+            each for each in release.containers["verifier"]["volumeMounts"] if each["mountPath"] == "/var/cache/triton"
+        ]
+        assert cache == {"name": "huggingface", "mountPath": "/var/cache/triton", "subPath": "triton"}
         assert set(release.containers) == {"verifier", "gateway"}
 
     def test_a_rollout_of_several_verifiers_leaves_clients_time_to_find_the_new_one(self) -> None:

@@ -24,13 +24,14 @@ from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.schema import schema_errors
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import LONG_PATIENCE, sometimes
+from verifier_service.reading.local_address import read_local_address
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 PROFILES = ("cpu", "gpu")
-SECOND_DRAFTER = {"cpu": "cpu", "gpu": "gpu-2"}
-"""The profile that includes the second drafter: a separate one on GPUs, since it needs another GPU."""
+WITH_DRAFTERS = {"cpu": "cpu", "gpu": "gpu-2"}
+"""The profile that includes drafter services: a separate one on GPUs, since they need another GPU."""
 OURS = ("verifier", "drafter", "gateway")
 PROMETHEUS = ("prometheus.yml", "prometheus.tls.yml")
 KINDS: dict[str, tuple[str, Any]] = {
@@ -86,14 +87,15 @@ def test_the_file_is_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_has_all_it_needs(profile: str) -> None:
     found = services(profile)
-    assert len([name for name in found if name.startswith("drafter")]) == (2 if profile == "cpu" else 1)
-    found |= services(SECOND_DRAFTER[profile])
+    assert len([name for name in found if name.startswith("drafter")]) == (2 if profile == "cpu" else 0)
+    found |= services(WITH_DRAFTERS[profile])
     names = {
         alias
         for name, service in found.items()
         for alias in (name, *(service["networks"]["services"]["aliases"] if "gpu" in name else ()))
     }
-    assert {"verifier", "drafter-1", "drafter-2", "gateway", "prometheus", "grafana"} <= names
+    assert {"verifier", "drafter-1", "gateway", "prometheus", "grafana"} <= names
+    assert ("drafter-2" in names) == (profile == "cpu") and ("dcgm-exporter" in names) == (profile == "gpu")
     for service in found.values():
         for name, condition in service.get("depends_on", {}).items():
             assert name in found or not condition.get("required", True)
@@ -112,9 +114,20 @@ def test_no_variable_needs_a_value_and_each_is_explained() -> None:
     assert told == variables(text) | own
 
 
+def test_compose_without_a_profile_runs_on_cpus() -> None:
+    """Compose takes it from .env if no --profile is given; the first line of both files names the other one."""
+    lines = (ROOT / ".env").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["COMPOSE_PROFILES=cpu"]
+    for first in (lines[0], FILE.read_text().partition("\n")[0]):
+        assert "docker compose --profile gpu up" in first
+    ignored = subprocess.run(["git", "check-ignore", "--quiet", ".env"], cwd=ROOT, check=False)
+    assert ignored.returncode == 1 and "/local.env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
 def test_drafters_on_other_hosts_are_one_variable() -> None:
     for profile, name in (("cpu", "verifier"), ("gpu", "verifier-gpu")):
-        assert "DRAFTWIRE_DRAFTER" not in services(profile)[name]["environment"]
+        own = services(profile)[name]["environment"].get("DRAFTWIRE_DRAFTER")
+        assert own == (None if profile == "cpu" else "local:draft?model=Qwen/Qwen3-0.6B&kv_slots=32768")
         told = services(profile, {"DRAFTWIRE_DRAFTER": "far:50052,farther:50052"})[name]["environment"]
         assert told["DRAFTWIRE_DRAFTER"] == "far:50052,farther:50052"
 
@@ -144,6 +157,7 @@ def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> Non
     assert set(Dockerfile(ROOT / "Dockerfile").image(kind).environment) <= known | {
         "PATH", "HOME", "HF_HOME", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED",
         "DRAFTWIRE_PROBE_ADDRESS", "DRAFTWIRE_LOG_FORMAT", "TORCH_DISABLE_NATIVE_JIT", "TRITON_CACHE_DIR",
+        "LD_LIBRARY_PATH",
     }  # fmt: skip
     grace = float(service["environment"][f"{prefix}SHUTDOWN_GRACE_SECONDS"])
     assert grace < float(service["stop_grace_period"].removesuffix("s"))
@@ -163,11 +177,11 @@ def test_a_service_takes_what_it_is_told(profile: str, name: str, monkeypatch: p
         assert settings.advertise.partition(":")[0] == name.removesuffix("-gpu")
 
 
-@pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu", "drafter-2-gpu"])
+@pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu"])
 def test_gpus(name: str) -> None:
-    service = services("gpu-2" if name == "drafter-2-gpu" else "gpu")[name]
+    service = services("gpu-2" if name == "drafter-1-gpu" else "gpu")[name]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
-    which = {"verifier-gpu": {"count": "1"}, "drafter-1-gpu": {"device_ids": ["0"]}}.get(name, {"device_ids": ["1"]})
+    which: dict[str, Any] = {"count": "1"} if name == "verifier-gpu" else {"device_ids": ["1"]}
     assert device == {"driver": "nvidia", "capabilities": ["gpu"]} | which
     assert service["shm_size"] == "1g"
     # Docker mounts a tmpfs noexec, and compiled kernels are loaded like libraries.
@@ -176,34 +190,40 @@ def test_gpus(name: str) -> None:
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
 
 
-def test_one_gpu_may_have_its_draft_model_in_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes would take turns on it. The command is that of deploying.md."""
-    page = (ROOT / "docs/deploying.md").read_text()
-    (drafter, names) = re.findall(r"`DRAFTWIRE_DRAFTER=(local:\S+) docker compose --profile gpu up ([^`]+)`", page)[0]
-    found = services("gpu", {"DRAFTWIRE_DRAFTER": drafter})
-    assert names.split() == ["verifier-gpu", "gateway"]
-    for name in names.split():
-        assert set(found[name].get("depends_on", {})) <= {"verifier", *names.split()}
-    for variable, value in found["verifier-gpu"]["environment"].items():
+def test_one_gpu_has_its_draft_model_in_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes would take turns on it. Both models are open to everyone, and fit into 24 GB."""
+    environment = services("gpu")["verifier-gpu"]["environment"]
+    assert "HF_TOKEN" not in environment
+    for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    assert load_settings(VerifierSettings, []).drafter == (drafter,)
+    (drafter,) = load_settings(VerifierSettings, ["--device", "cuda"]).drafter
+    _, name, options = read_local_address("drafter", drafter).partition("draft")
+    assert name == "draft" and "Qwen/Qwen3-0.6B" in options.replace("%2F", "/")
+    share = float(environment["DRAFTWIRE_GPU_MEMORY_UTILIZATION"])
+    slots = int(re.findall(r"kv_slots=(\d+)", drafter)[0])
+    # Bytes of Qwen3 0.6B in bfloat16, and of its slots: 28 layers with 8 key-value heads of 128.
+    draft = 1.2e9 + slots * 28 * 8 * 128 * 2 * 2
+    total, graphs = 23.6 * 2**30, 1e9
+    assert draft + graphs < (1 - share) * total
+    # Qwen3 4B, graphs and largest step, and slots for some requests: 36 layers with 8 key-value heads of 128.
+    assert share * total > 8.1e9 + 1.5e9 + 32_768 * 36 * 8 * 128 * 2 * 2
 
 
 def test_older_drivers_need_another_torch() -> None:
     page = (ROOT / "docs/deploying.md").read_text()
     (index,) = re.findall(r"`TORCH_INDEX_URL=(https://\S+/cu\d+)`", page)
     for told, expected in (({}, ""), ({"TORCH_INDEX_URL": index}, index)):
-        for name in ("verifier-gpu", "drafter-1-gpu"):
-            assert services("gpu", told)[name]["build"]["args"]["TORCH_INDEX_URL"] == expected
-            assert services("gpu", told)[name]["build"]["args"]["EXTRAS"] == "serve,tracing,gpu"
+        for profile, name in (("gpu", "verifier-gpu"), ("gpu-2", "drafter-1-gpu")):
+            assert services(profile, told)[name]["build"]["args"]["TORCH_INDEX_URL"] == expected
+            assert services(profile, told)[name]["build"]["args"]["EXTRAS"] == "serve,tracing,gpu"
 
 
-def test_the_verifier_may_take_the_gpus_memory() -> None:
+def test_the_verifier_takes_the_gpus_memory() -> None:
     names = "DRAFTWIRE_KV_SLOTS", "DRAFTWIRE_GPU_MEMORY_UTILIZATION"
-    assert not set(names) & services("gpu")["verifier-gpu"]["environment"].keys()
-    for name, service in services("gpu", dict(zip(names, ("0", "0.8"), strict=True))).items():
-        told = [service.get("environment", {}).get(each) for each in names]
-        assert told == (["0", "0.8"] if name == "verifier-gpu" else [None, None])
+    for given, expected in (((), ["0", "0.7"]), (("4096", "0.8"), ["4096", "0.8"])):
+        for name, service in services("gpu", dict(zip(names, given, strict=False))).items():
+            told = [service.get("environment", {}).get(each) for each in names]
+            assert told == (expected if name == "verifier-gpu" else [None, None])
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -212,7 +232,7 @@ def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: p
     found = services("gpu", told)
     for name, service in found.items():
         (device,) = service["deploy"]["resources"].get("reservations", {}).get("devices", [{}])
-        assert device.get("count") == (str(count) if name == "verifier-gpu" else None)
+        assert device.get("count") == {"verifier-gpu": str(count), "dcgm-exporter": "all"}.get(name)
     image = Dockerfile(ROOT / "Dockerfile").image("verifier")
     for variable in [each for each in os.environ if each.startswith("DRAFTWIRE_")]:
         monkeypatch.delenv(variable)
@@ -256,8 +276,9 @@ def test_a_number_of_gpus_is_valid(tmp_path: Path) -> None:
 def test_prometheus_misses_no_drafter_of_a_profile_that_does_not_run(file: str) -> None:
     told = yaml.safe_load((ROOT / "deploy/compose" / file).read_text())
     (job,) = [each for each in told["scrape_configs"] if each["job_name"] == "drafter"]
-    assert job["static_configs"] == [{"targets": ["drafter-1:9091"]}]
-    assert [each["names"] for each in job["dns_sd_configs"]] == [["drafter-2"]]
+    assert [each["names"] for each in job["dns_sd_configs"]] == [["drafter-1", "drafter-2"]]
+    (gpus,) = [each for each in told["scrape_configs"] if each["job_name"] == "gpu"]
+    assert [(each["names"], each["port"]) for each in gpus["dns_sd_configs"]] == [(["dcgm-exporter"], 9400)]
 
 
 def test_images_carry_a_version_and_no_tag_that_moves() -> None:

@@ -31,6 +31,8 @@ pytestmark = [
 WINDOW = "10m"
 NO_WAITS = "tokens gained per second waited"
 """A query without a result if no step waited for proposals, which depends on the machine's speed."""
+GPUS = "DCGM_"
+"""Metrics of NVIDIA's exporter, which is not here."""
 
 
 class Prometheus:
@@ -192,7 +194,7 @@ def test_every_query_of_the_dashboard_has_an_answer(monitored: Monitored) -> Non
     queries = dashboard_queries(WINDOW)
     assert len(queries) > 60
     for query in queries:
-        if NO_WAITS not in query.place:
+        if NO_WAITS not in query.place and GPUS not in query.expression:
             monitored.prometheus.until(query.expression)
 
 

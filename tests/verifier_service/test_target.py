@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from verifier_service import target as module
 from verifier_service.settings import VerifierSettings
-from verifier_service.target import load_target
+from verifier_service.target import load_part, load_target
 
 SLOT = 2 * 2 * 2 * 8 * 4
 """Bytes of a slot: layers, keys and values, heads, dimension, float32."""
@@ -54,6 +55,22 @@ def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeyp
     target = load_target(settings)
     most = settings.max_sequences * (target.info.context_length + settings.max_tree_nodes)
     assert target.engine.model.pool.capacity == most
+
+
+def test_a_gpu_without_kernels_for_a_model_is_refused_unless_allowed(
+    settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = PackedModel.load
+
+    def loaded(*given: Any, **about: Any) -> PackedModel:
+        model = load(*given, **about)
+        model.device = torch.device("cuda:0")
+        return model
+
+    monkeypatch.setattr(PackedModel, "load", loaded)
+    with pytest.raises(StartupError, match=r"the GPU's kernels cannot run it: .*\(--allow-slow-layers serves"):
+        load_part(settings, None)
+    assert load_part(settings.model_copy(update={"allow_slow_layers": True}), None).steps is None
 
 
 def test_a_model_that_is_not_batch_invariant_may_be_refused(

@@ -10,7 +10,9 @@ import ctypes
 import re
 import sys
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 QuantisedWeights = Literal["q8_0", "q4_0"]
@@ -42,6 +44,9 @@ that the processor and the build support."""
 AUTO = "auto"
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 _DRIVER = "libcuda.so.1"
+_DEVICES = Path("/dev")
+_DEVICE_FILES = ("nvidia[0-9]*", "dxg")
+"""The files of GPUs: of NVIDIA's driver, and in Windows' subsystem for Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Gpus:
     """Names of the GPUs, by number."""
     problem: str = ""
     """Why there is none."""
+    files: tuple[str, ...] = ()
+    """Files of GPUs that the machine has, whether or not torch can use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,8 @@ class DeviceChoice:
     """cpu, cuda or cuda:N."""
     about: str
     """The same for people: with the GPU's name, or with the reason for the CPU."""
+    unused: str = ""
+    """Why a GPU of this machine is not used, though nothing asks for the CPU; empty if there is none, or if it is."""
 
 
 class Cuda(Protocol):
@@ -96,7 +105,8 @@ def choose_device(asked: str, gpus: Gpus, cpu_only: str = "") -> DeviceChoice:
         if cpu_only:
             return DeviceChoice("cpu", f"cpu ({cpu_only} needs it)")
         if not gpus.names:
-            return DeviceChoice("cpu", f"cpu ({gpus.problem})")
+            unused = f"{', '.join(gpus.files)}: {gpus.problem}" if gpus.files else ""
+            return DeviceChoice("cpu", f"cpu ({gpus.problem})", unused)
         return DeviceChoice("cuda", f"cuda ({gpus.names[0]})")
     if not gpus.names:
         raise ValueError(f"--device: {asked} cannot be used: {gpus.problem}; cpu or auto runs on the CPU")
@@ -118,15 +128,24 @@ def device_here(asked: str, cpu_only: str = "") -> DeviceChoice:
 
 def gpus_here() -> Gpus:
     """Returns this machine's GPUs. Imports torch if there is an NVIDIA driver."""
+    files = tuple(sorted(_device_files()))
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:
+        if files:
+            return Gpus((), f"the driver's library {_DRIVER} is not found (LD_LIBRARY_PATH)", files)
         return Gpus(problem="there is no NVIDIA driver here")
     import torch
 
     if torch.version.cuda is None:
-        return Gpus(problem=f"torch {torch.__version__} was built without CUDA, though there is an NVIDIA driver")
-    return gpus_of(torch.cuda)
+        problem = f"torch {torch.__version__} was built without CUDA, though there is an NVIDIA driver"
+        return Gpus((), problem, files)
+    return replace(gpus_of(torch.cuda), files=files)
+
+
+def _device_files() -> Iterator[str]:
+    for pattern in _DEVICE_FILES:
+        yield from (str(each) for each in _DEVICES.glob(pattern))
 
 
 def gpus_of(cuda: Cuda) -> Gpus:

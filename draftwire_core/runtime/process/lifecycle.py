@@ -73,8 +73,16 @@ class Shutdown:
         return [thread for thread in self._left_behind if thread.is_alive() or thread.ident is None]
 
 
-def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings: ServiceSettings, **about: str) -> int:
-    """Runs a service in its one event loop and returns the process's exit status. about: more for the first log line.
+def run_service(
+    main: Callable[[Shutdown], Coroutine[Any, Any, None]],
+    settings: ServiceSettings,
+    *,
+    unused_gpu: str = "",
+    **about: str,
+) -> int:
+    """Runs a service in its one event loop and returns the process's exit status.
+
+    unused_gpu: why a GPU of this machine is not used, for a warning. about: more for the first log line.
 
     The status is 0 after a graceful end and 1 after a fault: a StartupError, and a lack of memory before the
     service serves, is logged as one line, anything else with its traceback. SIGTERM and SIGINT request a shutdown;
@@ -86,6 +94,8 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     """
     configure_logs(settings.log_format, settings.log_level)
     log_start(settings, **about)
+    if unused_gpu:
+        log.warning("GPU left unused; the model runs on the CPU (--device cpu asks for this)", reason=unused_gpu)
     # Verifier and drafter often share a host's cores, and an OpenMP thread that spins while waiting for work takes time
     # from the other service. The variable must be set before the library that uses OpenMP is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

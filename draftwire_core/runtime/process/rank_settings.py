@@ -117,14 +117,18 @@ class Device(Protocol):
     def about(self) -> str:
         """The device for people."""
 
+    @property
+    def unused(self) -> str:
+        """Why a GPU of this machine is not used, though nothing asks for the CPU; empty if there is none."""
+
 
 SettingsT = TypeVar("SettingsT", bound=RankSettings)
 
 
 def load_rank_settings(
     cls: type[SettingsT], choose: Callable[[str, str], Device], argv: Sequence[str] | None = None
-) -> tuple[SettingsT, str]:
-    """Reads settings as `load_settings` does, and decides the device. Returns the settings, and the device for people.
+) -> tuple[SettingsT, Device]:
+    """Reads settings as `load_settings` does, and decides the device. Returns the settings for it, and the device.
 
     choose: returns the device for the given one and the flags that need a CPU; raises ValueError. Raises SystemExit as
     `load_settings` does.
@@ -132,7 +136,7 @@ def load_rank_settings(
     settings = load_settings(cls, argv)
     try:
         chosen = choose(settings.device, settings.cpu_only)
-        return settings.on(chosen.device), chosen.about
+        return settings.on(chosen.device), chosen
     except ValueError as error:
         print(f"{program_name()}: {error}", file=sys.stderr)
         raise SystemExit(2) from error

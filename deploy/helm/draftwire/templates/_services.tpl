@@ -54,7 +54,12 @@ metricsPort, volumes, the beginning of the names of its own volumes and ports; v
     - {name: {{ .volumes }}tmp, mountPath: /tmp}
     - {name: huggingface, mountPath: /var/cache/huggingface}
     {{- if $gpus }}
+    {{- /* Compiled kernels outlive the pod where there is a claim. */}}
+    {{- if eq .root.Values.models.source "hub" }}
+    - {name: huggingface, mountPath: /var/cache/triton, subPath: triton}
+    {{- else }}
     - {name: {{ .volumes }}triton, mountPath: /var/cache/triton}
+    {{- end }}
     {{- end }}
     {{- if gt $gpus 1 }}
     - {name: {{ .volumes }}memory, mountPath: /dev/shm}
@@ -70,7 +75,7 @@ metricsPort, volumes, the beginning of the names of its own volumes and ports; v
 {{- $gpus := int (index .root.Values .component).gpus -}}
 - name: {{ .volumes }}tmp
   emptyDir: {sizeLimit: 256Mi}
-{{- if $gpus }}
+{{- if and $gpus (ne .root.Values.models.source "hub") }}
 - name: {{ .volumes }}triton
   emptyDir: {sizeLimit: 1Gi}
 {{- end }}

@@ -4,11 +4,13 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import torch
 
 from draftwire_core.engine.device import choices
-from draftwire_core.engine.device.choices import Gpus, choose_device, device_here, gpus_of
+from draftwire_core.engine.device.choices import Gpus, choose_device, device_here, gpus_here, gpus_of
 
 TWO = Gpus(("NVIDIA H200", "NVIDIA L4"))
 NONE = Gpus(problem="there is no NVIDIA driver here")
@@ -80,6 +82,25 @@ def test_a_gpu_in_a_bad_state_is_no_gpu() -> None:
     found = gpus_of(Lost(TWO.names))
     assert found == Gpus(problem="torch cannot use its GPU: CUDA error: uncorrectable ECC error")
     assert choose_device("auto", found).device == "cpu"
+
+
+def test_a_gpu_that_is_left_unused_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the driver's library is mounted elsewhere, and where torch has no CUDA."""
+    monkeypatch.setattr(choices, "_DEVICES", tmp_path)
+    monkeypatch.setattr(choices, "_DRIVER", "libnowhere.so.1")
+    assert gpus_here() == Gpus(problem="there is no NVIDIA driver here")
+    for name in ("nvidia0", "nvidiactl", "dxg"):
+        (tmp_path / name).touch()
+    chosen = device_here("auto")
+    assert chosen.device == "cpu" and chosen.unused == (
+        f"{tmp_path}/dxg, {tmp_path}/nvidia0: the driver's library libnowhere.so.1 is not found (LD_LIBRARY_PATH)"
+    )
+    assert not device_here("cpu").unused and not device_here("auto", "--kv-dtype q8_0").unused
+    monkeypatch.setattr(choices, "_DRIVER", None)  # this process itself, which can be loaded
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert device_here("auto").unused.endswith("was built without CUDA, though there is an NVIDIA driver")
+    with pytest.raises(ValueError, match=r"--device: cuda cannot be used: torch .* was built without CUDA"):
+        device_here("cuda")
 
 
 def test_gpus_are_looked_for_only_if_one_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

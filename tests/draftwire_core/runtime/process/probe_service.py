@@ -107,7 +107,7 @@ def main() -> int:
                 await shutdown.wait()
             await serve(server, shutdown, settings.shutdown_grace_seconds, drain)
 
-    return run_service(service, settings)
+    return run_service(service, settings, unused_gpu="a driver that is too old" if mode == "broken" else "")
 
 
 if __name__ == "__main__":

@@ -161,11 +161,13 @@ async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing
     monkeypatch.setenv("DRAFTWIRE_GATEWAY_LISTEN", "127.0.0.1:1")  # a variable of the gateway
     async with logging("broken", "--listen", "127.0.0.1:0") as service:
         assert await service.finish() == 1
-    starting, unknown, _ = service.log
+    starting, unknown, unused, _ = service.log
     assert (starting["event"], starting["build"]) == ("starting", f"draftwire {__version__}")
     assert starting["settings"] == {"listen": "127.0.0.1:0", "log_format": "json", "max_connections": 8}
     assert (unknown["level"], unknown["event"]) == ("warning", "unknown variable ignored")
     assert (unknown["variable"], unknown["did_you_mean"]) == ("DRAFTWIRE_MAX_CONECTIONS", "DRAFTWIRE_MAX_CONNECTIONS")
+    assert unused["level"] == "warning" and unused["event"].startswith("GPU left unused; the model runs on the CPU")
+    assert unused["reason"] == "a driver that is too old"
 
 
 async def test_a_failed_task_ends_the_service_with_status_1() -> None:
@@ -181,7 +183,7 @@ async def test_a_failed_task_ends_the_service_with_status_1() -> None:
 async def test_a_lack_of_memory_while_loading_is_one_line() -> None:
     async with logging("memory") as service:
         assert await service.finish() == 1
-    _, record = service.log
+    *_, record = service.log
     assert record["event"] == "cannot start"
     assert record["reason"].startswith("out of memory; less is needed with fewer --kv-slots")
     assert record["reason"].endswith("you tried to allocate 9 bytes)")
@@ -200,7 +202,7 @@ async def test_a_cause_the_operator_can_mend_is_one_line() -> None:
 async def test_a_fault_has_its_traceback() -> None:
     async with logging("broken") as service:
         assert await service.finish() == 1
-    _, record = service.log
+    *_, record = service.log
     assert record["exception"][0]["exc_type"] == "KeyError"
 
 

@@ -53,6 +53,7 @@ class Device:
 
     device: str
     about: str = "a device"
+    unused: str = ""
 
 
 def test_the_device_is_decided_when_the_settings_are_read() -> None:
@@ -62,8 +63,8 @@ def test_the_device_is_decided_when_the_settings_are_read() -> None:
         asked.append((device, cpu_only))
         return Device("cuda")
 
-    settings, about = load_rank_settings(RankSettings, choose, ["--kv-slots", "0"])
-    assert (settings.device, settings.asked_device, about) == ("cuda", "auto", "a device")
+    settings, device = load_rank_settings(RankSettings, choose, ["--kv-slots", "0"])
+    assert (settings.device, settings.asked_device, device.about) == ("cuda", "auto", "a device")
     assert settings.given == {"kv_slots": 0}
     assert asked == [("auto", "")]
 
