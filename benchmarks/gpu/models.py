@@ -23,6 +23,26 @@ SHAPES: dict[str, dict[str, object]] = {
         "max_position_embeddings": 131_072,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
     },
+    "llama-1b": {
+        "vocab_size": 128_256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "max_position_embeddings": 131_072,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+    },
+    "toy": {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    },
 }
 """Configurations of models with random weights, as known models have them."""
 
