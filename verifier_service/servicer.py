@@ -88,6 +88,6 @@ class VerifierServicer(VerifierServiceServicer):
         self, request: pb.FollowTrafficRequest, context: Any
     ) -> AsyncIterator[pb.FollowTrafficResponse]:
         """Streams the requests that the verifier serves from now on."""
-        async with aclosing(self._verifier.traffic.follow()) as responses:
+        async with aclosing(self._verifier.traffic.follow(likeliest=request.likeliest)) as responses:
             async for response in responses:
                 yield response

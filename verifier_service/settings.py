@@ -128,7 +128,7 @@ class VerifierSettings(RankSettings):
     """Let callers ask for the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
     """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs,
-    except private ones."""
+    except private ones, and the target's likeliest tokens."""
 
     @property
     def named_drafters(self) -> tuple[str, ...]:

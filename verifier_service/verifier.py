@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -210,7 +210,8 @@ class Verifier(StepListener):
         if order.max_time is not None:
             timer = asyncio.get_running_loop().call_later(order.max_time, self._expire, request)
         try:
-            self._steps.add(order)
+            likeliest = self.traffic.likeliest_wanted and not order.private
+            self._steps.add(replace(order, spec=replace(order.spec, likeliest=True)) if likeliest else order)
             with _told(request, call):
                 self.pool.admit(request)
                 self.request_drafters.attach(order)

@@ -68,7 +68,10 @@ def learner(verifier: str, place: Path, log: Path, *flags: str) -> Iterator[subp
 def test_what_was_learned_drafts_after_a_restart_of_everything(
     name: str, busy: bool, services: Services, tmp_path: Path
 ) -> None:
-    """busy: whether requests go on during the trial; otherwise the learner decides by requests of its own."""
+    """busy: whether requests go on during the trial; otherwise the learner decides by requests of its own.
+
+    The one with another tokenizer learns the target's probabilities.
+    """
     base = f"local:draft?model={untrained(name, tmp_path / 'base')}&kv_slots=4096"
     place, log, address = tmp_path / "learned", tmp_path / "learner.log", lasting_address()
     flags = ("--share-traffic", "--drafter", base, "--listen", address)
@@ -94,7 +97,8 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(
 
     verifier = services.verifier("target", *flags)
     with Client(verifier.address, timeout=PATIENCE) as client:
-        with learner(address, place, log) as process:
+        probabilities = ["--probabilities"] if name == "draft-other" else []
+        with learner(address, place, log, *probabilities) as process:
             eventually(lambda: "following" in log.read_text(), "it follows", patience=LONG_PATIENCE)
             plain = ask(client)
             eventually(promoted, "a checkpoint takes over", patience=LONG_PATIENCE)

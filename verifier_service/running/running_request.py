@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
@@ -21,7 +22,7 @@ from draftwire.v1.verifier_service_pb2 import (
     Usage,
 )
 from draftwire_core.engine.engine.step_result import Finish, SequenceOutcome
-from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.sampling.log_probs import LIKELIEST, Likeliest, LogProbs
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.source import drafter_of
 from draftwire_core.runtime.errors import ServiceError
@@ -74,6 +75,8 @@ class RunningRequest:
             self._prompt = PromptTelling(order.prompt, tokenizer, order.spec.prompt_logprobs)
         self.times = RequestTimes()
         self._cached_tokens = 0
+        self._top_ids, self._top_log_probs = array("I"), array("f")
+        """The likeliest tokens at the output's last positions, LIKELIEST for each, if the engine reports them."""
         self.speculation = SpeculationCounts(order)
         self._chunk = GenerateChunk()
         self._chunks: deque[GenerateChunk] = deque()
@@ -90,12 +93,15 @@ class RunningRequest:
             self.times.began = outcome.began
         told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
         self._cached_tokens = outcome.cached_tokens
+        length = len(self.tokens)
         for index, (token, source) in enumerate(zip(outcome.tokens, outcome.sources, strict=True)):
             if source is not None:
                 self.speculation.accepted(source, index)
             self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
             if self.finished:
                 break
+        if outcome.likeliest is not None:
+            self._keep_likeliest(outcome.likeliest.part(slice(len(self.tokens) - length)))
         tell_rejected(self._chunk, outcome.rejected, self._source_number, self._tokenizer)
         if outcome.finish is Finish.FAULT:
             self.fail(_no_numbers())
@@ -214,7 +220,14 @@ class RunningRequest:
             token_ids=self.tokens[length:],
             speculation=self.speculation.message(),
             drafters=drafters,
+            top=LIKELIEST if self._top_ids else 0,
+            top_token_ids=self._top_ids,
+            top_log_probs=self._top_log_probs,
         )
+
+    def _keep_likeliest(self, found: Likeliest) -> None:
+        self._top_ids.extend(found.token_ids.ravel().tolist())
+        self._top_log_probs.extend(found.log_probs.ravel().tolist())
 
     def _replay(self) -> None:
         """Restores the text and stop strings of a resumed request, whose caller has that text already."""

@@ -13,16 +13,24 @@ from draftwire_core.runtime.errors import at_capacity, failed_precondition, shut
 _MOST_FOLLOWERS = 8
 _MOST_WAITING = 256
 """Most requests waiting for one follower; later ones are dropped and counted."""
+_MOST_LIKELIEST = 1 << 20
+"""Most likeliest tokens waiting for one follower, 7 MiB of messages; later requests come without theirs."""
 _MOST_TOGETHER = 16
 """Most requests in one message."""
 _RETRY_SECONDS = 5.0
 
 
 class _Follower:
-    def __init__(self) -> None:
+    def __init__(self, *, likeliest: bool) -> None:
+        self.likeliest = likeliest
         self.waiting: deque[ServedRequest] = deque()
         self.dropped = 0
         self.changed = asyncio.Event()
+
+    def takes(self, request: ServedRequest) -> bool:
+        """Whether it is to have the request's likeliest tokens."""
+        waiting = sum(len(each.top_token_ids) for each in self.waiting)
+        return self.likeliest and waiting + len(request.top_token_ids) <= _MOST_LIKELIEST
 
 
 class Traffic:
@@ -38,17 +46,26 @@ class Traffic:
         """Whether there is any follower."""
         return bool(self._followers)
 
+    @property
+    def likeliest_wanted(self) -> bool:
+        """Whether a follower asks for the target's likeliest tokens."""
+        return any(follower.likeliest for follower in self._followers)
+
     def tell(self, request: ServedRequest) -> None:
-        """Queues a finished request for every follower."""
+        """Queues a finished request for every follower, with the likeliest tokens for those that ask for them."""
+        without = _without_likeliest(request)
         for follower in self._followers:
             if len(follower.waiting) < _MOST_WAITING:
-                follower.waiting.append(request)
+                follower.waiting.append(request if follower.takes(request) else without)
             else:
                 follower.dropped += 1
             follower.changed.set()
 
-    async def follow(self) -> AsyncGenerator[FollowTrafficResponse, None]:
-        """Yields requests as they finish from now on; the first message is empty and immediate. Raises ServiceError."""
+    async def follow(self, *, likeliest: bool = False) -> AsyncGenerator[FollowTrafficResponse, None]:
+        """Yields requests as they finish from now on; the first message is empty and immediate. Raises ServiceError.
+
+        likeliest: whether with the target's likeliest tokens, if a request begins from now on.
+        """
         if not self._shared:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
@@ -58,7 +75,7 @@ class Traffic:
             raise at_capacity(
                 f"{len(self._followers)} callers follow the traffic; at most {_MOST_FOLLOWERS} may", _RETRY_SECONDS
             )
-        follower = _Follower()
+        follower = _Follower(likeliest=likeliest)
         self._followers.append(follower)
         try:
             yield FollowTrafficResponse()
@@ -79,3 +96,13 @@ class Traffic:
         self._ending = True
         for follower in self._followers:
             follower.changed.set()
+
+
+def _without_likeliest(request: ServedRequest) -> ServedRequest:
+    if not request.top:
+        return request
+    without = ServedRequest()
+    without.CopyFrom(request)
+    for field in ("top", "top_token_ids", "top_log_probs"):
+        without.ClearField(field)
+    return without

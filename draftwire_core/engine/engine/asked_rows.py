@@ -11,7 +11,7 @@ class AskedRows:
     Parts share the tensors of the whole, and slice them when they are read: most steps read none of them again.
     """
 
-    __slots__ = ("_first", "_logits", "_raw", "_states", "drawn", "on_path")
+    __slots__ = ("_logits", "_raw", "_states", "drawn", "first", "on_path")
 
     def __init__(
         self,
@@ -28,7 +28,8 @@ class AskedRows:
         self.on_path = on_path
         """Whether each row is on the path of the drawn tokens; None if the host has to walk the path."""
         self._logits, self._raw, self._states = logits, raw, states
-        self._first = first
+        self.first = first
+        """Number of the step's rows before these."""
 
     @property
     def logits(self) -> Tensor:
@@ -48,8 +49,8 @@ class AskedRows:
     def of(self, rows: slice) -> AskedRows:
         """Returns a slice of the rows, which begins at 0 or above."""
         path = None if self.on_path is None else self.on_path[rows]
-        first = self._first + (rows.start or 0)
+        first = self.first + (rows.start or 0)
         return AskedRows(self.drawn[rows], path, self._logits, self._raw, self._states, first)
 
     def _from_first(self, tensor: Tensor) -> Tensor:
-        return tensor[self._first :] if self._first else tensor
+        return tensor[self.first :] if self.first else tensor

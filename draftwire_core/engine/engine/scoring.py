@@ -16,6 +16,7 @@ import torch
 from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
 from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
 from draftwire_core.engine.model.packed_batch import BatchBuilder
+from draftwire_core.engine.sampling.log_probs import top_log_probs
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,3 @@ class Scoring:
             if done:
                 self.remove(spec.score_id)
         return scores
-
-
-def top_log_probs(logits: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the `top` likeliest tokens of each row, best first: ids int64, log-probabilities float32, [rows, top]."""
-    wide = logits.float()
-    best = wide.topk(min(top, wide.shape[1]), dim=1)
-    return best.indices, best.values - wide.logsumexp(1, keepdim=True)

@@ -60,6 +60,8 @@ class SequenceSpec:
     """Whether outcomes list the rejected draft tokens."""
     private: bool = False
     """Whether its tokens are kept from other requests' drafts."""
+    likeliest: bool = False
+    """Whether outcomes have the likeliest tokens at each output position, for training."""
 
     def prefix_in(self, cache: PrefixCache | None) -> SharedPrefix | None:
         """Returns the sequence's share of a prefix cache; None if it does not use one."""

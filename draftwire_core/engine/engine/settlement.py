@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.engine.local_drafters import LocalDrafters
@@ -16,9 +17,10 @@ from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.planning.acceptance_model import observe_commit
 from draftwire_core.engine.planning.planner import Planner
 from draftwire_core.engine.planning.step_clock import StepClock
+from draftwire_core.engine.sampling.log_probs import likeliest
 
 
-def states_to_host(outcomes: Sequence[SequenceOutcome]) -> None:
+def _states_to_host(outcomes: Sequence[SequenceOutcome]) -> None:
     """Copies the hidden states of a step's outcomes to the host, all in one go.
 
     In the engine's thread, where nothing is queued on the device now. A reader in another thread would
@@ -41,6 +43,8 @@ class Settlement:
         self._clock = clock
         self._local = local
         self._probes = probes
+        self._asking: list[tuple[SequenceOutcome, list[int]]] = []
+        """The step's outcomes that are to have the likeliest tokens, and their rows of the step."""
 
     def settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
         """Gets the accepted path from the sequence's rule, commits it, and rolls back the rest.
@@ -86,7 +90,7 @@ class Settlement:
             if not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(
+        outcome = SequenceOutcome(
             sequence_id=spec.sequence_id,
             tokens=tokens,
             sources=sources,
@@ -100,3 +104,22 @@ class Settlement:
             began=sequence.began or now,
             rejected=rejected,
         )
+        if spec.likeliest and tokens:
+            self._asking.append((outcome, [rows.first + row for row in job.path_rows(accepted, len(tokens))]))
+        return outcome
+
+    def finish(self, outcomes: Sequence[SequenceOutcome], raw: Tensor) -> None:
+        """Completes a step's outcomes by what is found or copied for all of them in one go. raw [rows, V]: the target's
+        unedited logits of the whole step."""
+        _states_to_host(outcomes)
+        asking, self._asking = self._asking, []
+        if not asking:
+            return
+        wanted = [row for _, rows in asking for row in rows]
+        end = wanted[0] + len(wanted)
+        plain = wanted == list(range(wanted[0], end))  # without draft tokens nothing needs to be copied
+        found = likeliest(raw[wanted[0] : end] if plain else raw[wanted])
+        first = 0
+        for outcome, rows in asking:
+            outcome.likeliest = found.part(slice(first, first + len(rows)))
+            first += len(rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from draftwire_core.engine.engine.scoring import Score
-from draftwire_core.engine.sampling.log_probs import LogProbs
+from draftwire_core.engine.sampling.log_probs import Likeliest, LogProbs
 
 
 class Finish(enum.Enum):
@@ -65,6 +65,8 @@ class SequenceOutcome:
     """Start of the first step that computed a part of the sequence, by time.perf_counter."""
     rejected: list[RejectedDraft] = field(default_factory=list)
     """The verified nodes that were rejected, parents before children, if the sequence asks for them."""
+    likeliest: Likeliest | None = None
+    """The likeliest tokens at the positions of the tokens, if the sequence asks for them."""
 
     @property
     def accepted(self) -> int:

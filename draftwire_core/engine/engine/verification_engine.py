@@ -20,7 +20,7 @@ from draftwire_core.engine.engine.next_step import NextStep
 from draftwire_core.engine.engine.probe_planner import ProbePlanner
 from draftwire_core.engine.engine.scoring import ScoreSpec, Scoring
 from draftwire_core.engine.engine.sequence import Sequence, SequenceSpec
-from draftwire_core.engine.engine.settlement import Settlement, states_to_host
+from draftwire_core.engine.engine.settlement import Settlement
 from draftwire_core.engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
 from draftwire_core.engine.engine.target_pass import TargetPass
 from draftwire_core.engine.kv.prefix_cache import PrefixCache
@@ -279,7 +279,7 @@ class VerificationEngine:
                 first += count
             else:
                 job.commit([])
-        states_to_host(outcomes)
+        self._settlement.finish(outcomes, computed.asked.raw)
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):

@@ -150,6 +150,9 @@ class VerificationJob:
         top = self.sequence.spec.logprobs
         if top is None or not tokens:
             return None
+        return log_probs(raw[self.path_rows(accepted, len(tokens))], tokens, top)
+
+    def path_rows(self, accepted: list[Node], count: int) -> list[int]:
+        """Returns the job's rows after which the first `count` tokens to commit were drawn."""
         rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
-        path = [0, *(rows[id(node)] for node in accepted)]
-        return log_probs(raw[path[: len(tokens)]], tokens, top)
+        return [0, *(rows[id(node)] for node in accepted)][:count]

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from draftwire_core.engine.sampling.compiled_sampler import best_tokens, fits
 from draftwire_core.engine.sampling.coupled_sampler import top_candidates
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0.0)
+LIKELIEST = 8
+"""Tokens of a position in `Likeliest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,38 @@ def log_probs(logits: Tensor, token_ids: Sequence[int], top: int) -> LogProbs:
         top_ids=best.token_ids[:, :top].cpu().numpy(),
         top_log_probs=numbers[:, 1:],
     )
+
+
+class Likeliest(NamedTuple):
+    """The likeliest tokens of consecutive positions, best first, for training a draft model."""
+
+    token_ids: np.ndarray
+    """int64 [n, LIKELIEST]; 0 where a position has fewer."""
+    log_probs: np.ndarray
+    """Natural log-probabilities, float32 [n, LIKELIEST]; -inf where a position has fewer."""
+
+    def part(self, which: slice) -> Likeliest:
+        """The tokens of a slice of the positions."""
+        return Likeliest(self.token_ids[which], self.log_probs[which])
+
+
+def likeliest(logits: Tensor) -> Likeliest:
+    """The likeliest tokens of each row of logits [n, V], at the least cost: no bit of them matters to anybody."""
+    if fits(logits):
+        rows = len(logits)
+        batch = SamplingBatch.build([_GREEDY] * rows, [0] * rows, logits.device)
+        token_ids, scores, _ = best_tokens(logits, batch, LIKELIEST, log_probs=False)
+        top = scores[:, :1]
+        found = scores - top - (logits - top).exp_().sum(1, keepdim=True).log_()  # half the time of `best_tokens`' own
+    else:
+        token_ids, found = top_log_probs(logits, LIKELIEST)
+        lacking = (0, LIKELIEST - found.shape[1])
+        token_ids, found = pad(token_ids, lacking), pad(found, lacking, value=-torch.inf)
+    return Likeliest(token_ids.clamp(min=0).cpu().numpy(), found.cpu().numpy())
+
+
+def top_log_probs(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Returns the `top` likeliest tokens of each row, best first: ids int64, log-probabilities float32, [rows, top]."""
+    wide = logits.float()
+    best = wide.topk(min(top, wide.shape[1]), dim=1)
+    return best.indices, best.values - wide.logsumexp(1, keepdim=True)

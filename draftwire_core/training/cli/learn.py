@@ -78,6 +78,13 @@ def learn(
             help="Further prompts to continue: a .jsonl file with text or token_ids, or one text per line.",
         ),
     ] = None,
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            help="Learn the probabilities of the target's likeliest tokens, which the verifier then reports, and not "
+            "its tokens alone."
+        ),
+    ] = False,
     rounds: Rounds = 0,
     tokens: Annotated[int, typer.Option(min=1, help="New output tokens to collect per round.")] = 4000,
     seconds: Annotated[float, typer.Option(min=1.0, help="Most processor seconds of training per round.")] = 300,
@@ -114,6 +121,7 @@ def learn(
     from draftwire_core.training.learning.text_learner import TextTraining
     from draftwire_core.training.learning.texts.own_text import OwnText
     from draftwire_core.training.learning.texts.prompts import built_in_prompts, prompts_of
+    from draftwire_core.training.learning.texts.top_tokens import TopTokens
     from draftwire_core.training.refresh.trial import TrialOptions
 
     if learn_prompts is not None and not own_text:
@@ -152,18 +160,24 @@ def learn(
                 directory,
                 seat,
                 LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20, weights=weights),
-                TextTraining(seconds=seconds, steps=steps, epochs=epochs, learning_rate=learning_rate),
+                TextTraining(
+                    seconds=seconds,
+                    steps=steps,
+                    epochs=epochs,
+                    learning_rate=learning_rate,
+                    probabilities=probabilities,
+                ),
                 TrialOptions(part, trial_requests, trial_seconds),
                 tell,
                 None if target_tokenizer is None else load_target_tokenizer,
                 device_of(device, tell),
             )
 
-            def take_own(prompt: list[int], output: list[int]) -> bool:
-                return loop.take(prompt, output, "own")
+            def take_own(prompt: list[int], output: list[int], top: TopTokens) -> bool:
+                return loop.take(prompt, output, "own", top)
 
             if own_text:
-                loop.idle = OwnText(client, prompts, take_own, tell=tell).write
+                loop.idle = OwnText(client, prompts, take_own, tell=tell, probabilities=probabilities).write
             loop.run(rounds or None)
     except ModelLoadError as error:
         raise Failure(str(error)) from error

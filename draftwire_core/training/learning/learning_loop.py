@@ -34,6 +34,7 @@ from draftwire_core.training.learning.texts.draft_text import DraftText
 from draftwire_core.training.learning.texts.lookup_texts import write_lookup_texts
 from draftwire_core.training.learning.texts.served_text import Origin, ServedText
 from draftwire_core.training.learning.texts.text_store import TextStore
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 
@@ -157,10 +158,10 @@ class LearningLoop:
                     self._follower = None
                     self._write_lookup_texts()
 
-    def take(self, prompt: Sequence[int], output: Sequence[int], origin: Origin) -> bool:
+    def take(self, prompt: Sequence[int], output: Sequence[int], origin: Origin, top: TopTokens | None = None) -> bool:
         """Stores a text of the target, in its tokens; returns False for one that teaches nothing new. Any thread may
-        call it, once a first round has begun."""
-        text = ServedText.of(prompt, output, origin, _MOST_PROMPT)
+        call it, once a first round has begun. top: the likeliest tokens at the positions of the output."""
+        text = ServedText.of(prompt, output, origin, _MOST_PROMPT, top)
         return len(text.output) >= _SHORTEST_OUTPUT and self.store.add(text)
 
     def _connect(self) -> TextLearner:
@@ -175,7 +176,7 @@ class LearningLoop:
         )
         self._write_lookup_texts()  # a process that was killed has not written its last ones
         self._reported = -math.inf
-        self._follower = TrafficFollower(self.client)
+        self._follower = TrafficFollower(self.client, likeliest=self.training.probabilities)
         self._follower.wait_until_following(_ANSWER_SECONDS)
         seated = self._seated()
         self._settle(seated)
@@ -260,7 +261,7 @@ class LearningLoop:
     def _see(self, requests: Sequence[ServedRequest]) -> None:
         for request in requests:
             if tuple(request.prompt_token_ids) not in self._asked:
-                self.take(request.prompt_token_ids, request.token_ids, "traffic")
+                self.take(request.prompt_token_ids, request.token_ids, "traffic", TopTokens.served(request))
         if self.store.tokens - self._written >= self.options.tokens:
             self._write_lookup_texts()
 
@@ -299,7 +300,7 @@ class LearningLoop:
 
     def _examples(self, learner: TextLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
         texts = self.store.newest(tokens, held_out=held_out)
-        read = (learner.example(text.prompt.tolist(), text.output.tolist()) for text in texts)
+        read = (learner.example(text.prompt.tolist(), text.output.tolist(), text.top) for text in texts)
         return [each for each in read if each is not None]
 
     def _decide(self, learner: TextLearner, candidate: LearnedCheckpoint) -> Verdict:

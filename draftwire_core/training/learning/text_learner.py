@@ -1,4 +1,8 @@
-"""A draft model that learns what the target writes next, in its own tokens."""
+"""A draft model that learns what the target writes next, in its own tokens.
+
+It learns the target's distribution over its likeliest tokens, where these are known, and the token itself elsewhere:
+Zhou and others, "DistillSpec", arXiv 2310.08461, and Liu and others, "Online speculative decoding", arXiv 2310.07177.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.drafters.model.context_window import ContextWindow
@@ -22,6 +25,7 @@ from draftwire_core.training.data.example import Example, make_batch
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.distillation.trainer import batch_indices
 from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from draftwire_tools.progress import Pace
 
 _TELL_SECONDS = 30.0
@@ -45,6 +49,8 @@ class TextTraining:
     """Peak learning rate, reached after the warm-up; a cosine decays it to zero."""
     warmup: int = 5
     """Steps in which the learning rate rises."""
+    probabilities: bool = False
+    """Whether to learn the probabilities of the target's likeliest tokens, where they are known."""
 
 
 class TextLearner:
@@ -77,10 +83,12 @@ class TextLearner:
         self._source_before = source
         self._trained: Draft | None = None
 
-    def example(self, prompt: list[int], output: list[int]) -> DraftText | None:
-        """Returns a text as the draft model reads it; None if there is nothing to learn in it."""
+    def example(self, prompt: list[int], output: list[int], top: TopTokens | None = None) -> DraftText | None:
+        """Returns a text as the draft model reads it; None if there is nothing to learn in it. top: the target's
+        likeliest tokens at the positions of the output, if they are known."""
         window = ContextWindow(self.options.window, self.options.window)
-        return read_text(list(end_of(prompt, window)), output, self._map)
+        known = top if self.options.probabilities and top is not None else TopTokens.none(len(output))
+        return read_text(list(end_of(prompt, window)), output, self._map, known)
 
     def learn(
         self, learned: Sequence[DraftText], held_out: Sequence[DraftText], seed: int, tell: Callable[[str], None]
@@ -89,7 +97,10 @@ class TextLearner:
         Raises ModelLoadError."""
         draft = Draft(self.source, device=self._device)
         self.quantised = draft.quantised
-        windows, held = ([part for text in texts for part in self._windows(text)] for texts in (learned, held_out))
+        windows, held = (
+            [part for text in texts for part in text.windows(self.options.window, draft.vocab_size)]
+            for texts in (learned, held_out)
+        )
         if any(int(each.tokens.max()) >= draft.vocab_size for each in (*windows, *held)):
             raise ModelLoadError(f"draft {self.source}: the texts have tokens beyond its {draft.vocab_size}")
         self.measured = sum(each.positions for each in held)
@@ -110,9 +121,6 @@ class TextLearner:
     def go_back(self) -> None:
         """Learns on from the checkpoint before the last one."""
         self.source = self._source_before
-
-    def _windows(self, text: DraftText) -> Iterator[Example]:
-        return text.windows(self.options.window)
 
     def _train(self, model: nn.Module, windows: Sequence[Example], seed: int, tell: Callable[[str], None]) -> None:
         options = self.options
@@ -143,7 +151,9 @@ class TextLearner:
         total = 0.0
         for part in batches(windows, self.options.window):
             batch = make_batch(part, self._device)
-            loss = cross_entropy(batch.logits(model).float(), batch.token_ids[:, 0], reduction="sum") / positions
+            logits = batch.logits(model).float()
+            log_probs = logits.gather(1, batch.token_ids) - logits.logsumexp(1, keepdim=True)
+            loss = -(batch.log_probs.exp() * log_probs).sum() / positions
             loss.backward()
             total += float(loss.item())
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -12,14 +12,14 @@ from draftwire.errors import DraftwireError
 class TrafficFollower:
     """Keeps the newest requests until they are taken."""
 
-    def __init__(self, client: Client, *, most: int = 1024):
-        """Starts following. most: requests kept."""
+    def __init__(self, client: Client, *, most: int = 1024, likeliest: bool = False):
+        """Starts following. most: requests kept. likeliest: whether to ask for the target's likeliest tokens."""
         self._changed = threading.Condition()
         self._requests: deque[ServedRequest] = deque(maxlen=most)
         self._error: DraftwireError | None = None
         self.begun = 0
         """Times that following has begun: more than once if the connection was lost and made again."""
-        self._stream = client.follow_traffic()
+        self._stream = client.follow_traffic(likeliest=likeliest)
         self._thread = threading.Thread(target=self._read, name="traffic-follower", daemon=True)
         self._thread.start()
 

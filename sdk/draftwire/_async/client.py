@@ -274,16 +274,19 @@ class AsyncClient:
         async with self._transport.stream(ScoreReader(token_ids, top, first_position), timeout) as stream:
             return [prediction async for part in stream for prediction in part]
 
-    def follow_traffic(self) -> AsyncStream[Traffic]:
+    def follow_traffic(self, *, likeliest: bool = False) -> AsyncStream[Traffic]:
         """Iterates over the requests of all clients that the verifier finishes from now on.
 
         The verifier must have been started with ``--share-traffic``. The first item is empty and arrives immediately.
         The stream never ends; close it, or leave its ``async with`` block. It reconnects after a lost connection.
 
+        Args:
+            likeliest: also report the likeliest tokens at each position of outputs that begin from now on.
+
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
-        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic), None)
+        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic, likeliest=likeliest), None)
 
     async def model_info(
         self,

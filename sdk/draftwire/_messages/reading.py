@@ -79,10 +79,11 @@ class Subscription(Reader[RequestT, ResponseT, ItemT_co]):
 
     finished = False
 
-    def __init__(self, method: Method[RequestT, ResponseT], item: Callable[[ResponseT], ItemT_co]) -> None:
-        """Starts before the first attempt. ``item`` makes the caller's item of a response."""
+    def __init__(self, method: Method[RequestT, ResponseT], item: Callable[[ResponseT], ItemT_co], **sent: Any) -> None:
+        """Starts before the first attempt. ``item`` makes the caller's item of a response. ``sent``: in the request."""
         self._method = method
         self._item = item
+        self._request = method.request(**sent)
 
     @property
     def method(self) -> Method[RequestT, ResponseT]:
@@ -91,7 +92,7 @@ class Subscription(Reader[RequestT, ResponseT, ItemT_co]):
 
     def next_request(self, *, resumable: bool) -> RequestT:
         """Returns the request, which is always the same."""
-        return self._method.request()
+        return self._request
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Returns the item of a response."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftwire._types.from_message import read
@@ -21,6 +23,12 @@ class ServedRequest:
     """The request's speculation statistics."""
     drafters: list[str]
     """Names of the drafters that drafted for it last, whether or not any of their tokens was verified."""
+    top: int = 0
+    """Number of tokens in ``top_token_ids`` for each position; 0 if there are none."""
+    top_token_ids: Sequence[int] = ()
+    """The target's likeliest tokens at the last positions of the output, best first: ``top`` for each position."""
+    top_log_probs: Sequence[float] = ()
+    """Natural log-probabilities of these tokens, at temperature 1; minus infinity where a position has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,13 @@ class Traffic:
 def read_traffic(response: pb.FollowTrafficResponse) -> Traffic:
     """Returns the requests of a response."""
     requests = [
-        read(ServedRequest, each, speculation=read(SpeculationStats, each.speculation, tokens=len(each.token_ids)))
+        read(
+            ServedRequest,
+            each,
+            speculation=read(SpeculationStats, each.speculation, tokens=len(each.token_ids)),
+            top_token_ids=array("I", each.top_token_ids),  # a list takes several times as much memory
+            top_log_probs=array("f", each.top_log_probs),
+        )
         for each in response.requests
     ]
     return Traffic(requests, response.dropped)

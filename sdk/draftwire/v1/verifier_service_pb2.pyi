@@ -531,8 +531,10 @@ class ScoreResponse(_message.Message):
     def __init__(self, first_position: _Optional[int] = ..., top: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class FollowTrafficRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("likeliest",)
+    LIKELIEST_FIELD_NUMBER: _ClassVar[int]
+    likeliest: bool
+    def __init__(self, likeliest: bool = ...) -> None: ...
 
 class FollowTrafficResponse(_message.Message):
     __slots__ = ("requests", "dropped")
@@ -543,13 +545,19 @@ class FollowTrafficResponse(_message.Message):
     def __init__(self, requests: _Optional[_Iterable[_Union[ServedRequest, _Mapping]]] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class ServedRequest(_message.Message):
-    __slots__ = ("prompt_token_ids", "token_ids", "speculation", "drafters")
+    __slots__ = ("prompt_token_ids", "token_ids", "speculation", "drafters", "top", "top_token_ids", "top_log_probs")
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     speculation: _speculation_pb2.SpeculationStats
     drafters: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationStats, _Mapping]] = ..., drafters: _Optional[_Iterable[str]] = ...) -> None: ...
+    top: int
+    top_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    top_log_probs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationStats, _Mapping]] = ..., drafters: _Optional[_Iterable[str]] = ..., top: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_log_probs: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from draftwire import Client, GenerationStream, Prompt, Speculation, VerifierInfo
+from draftwire import Client, GenerationStream, Prompt, Speculation, TokenLogProbs, VerifierInfo
 from draftwire.errors import AtCapacityError, DraftwireError, InvalidArgumentError, RequestCancelledError
+from draftwire_core.training.learning.texts.top_tokens import TOP, TopTokens
 
 _TEMPERATURES = (0.0, 0.7)
 """Each prompt is continued once at each of them."""
@@ -38,21 +39,24 @@ class OwnText:
         self,
         client: Client,
         prompts: Sequence[Prompt],
-        take: Callable[[list[int], list[int]], object],
+        take: Callable[[list[int], list[int], TopTokens], object],
         *,
         tell: Callable[[str], None],
         quiet_seconds: float = 5.0,
+        probabilities: bool = False,
     ):
         """client: of one verifier. prompts: texts, which become a user's message if the target has a chat template, or
         token ids.
 
-        take: called with the tokens of a prompt and those of its continuation. tell: called with the reason when a
-        prompt is refused. quiet_seconds: time without another request before texts are written.
+        take: called with the tokens of a prompt, those of its continuation and the likeliest ones there. tell: called
+        with the reason when a prompt is refused. quiet_seconds: time without another request before texts are written.
+        probabilities: whether to ask for the likeliest tokens.
         """
         self._client = client
         self._take = take
         self._tell = tell
         self._quiet_seconds = quiet_seconds
+        self._top = TOP if probabilities else None
         self._others = _Others(client)
         self._left = _orders(prompts)
 
@@ -92,14 +96,16 @@ class OwnText:
                 texts.append(_Text(order, prompt))
         self._others.expect(len(texts))
         with ThreadPoolExecutor(max(len(texts), 1), "own-text") as pool, ExitStack() as streams:
-            reading = {pool.submit(text.read, streams.enter_context(text.begin(self._client))) for text in texts}
+            reading = {
+                pool.submit(text.read, streams.enter_context(text.begin(self._client, self._top))) for text in texts
+            }
             while reading and not self._others.came():
                 reading = wait(reading, _POLL_SECONDS).not_done
         again = [text.order for text in texts if not text.worth_keeping and not text.refused]
         self._left = [*self._left[orders:], *again]
         for text in texts:
             if text.worth_keeping:
-                self._take(text.prompt, text.tokens)
+                self._take(text.prompt, text.tokens, text.likeliest)
         for error in [text.error for text in texts if text.error is not None]:
             if not isinstance(error, InvalidArgumentError):
                 raise error
@@ -144,11 +150,12 @@ class _Text:
     order: _Order
     prompt: list[int]
     tokens: list[int] = field(default_factory=list)
+    log_probs: list[TokenLogProbs] = field(default_factory=list)
     complete: bool = False
     error: DraftwireError | None = None
 
-    def begin(self, client: Client) -> GenerationStream:
-        """Starts the request. Raises DraftwireError."""
+    def begin(self, client: Client, top: int | None) -> GenerationStream:
+        """Starts the request. top: number of likeliest tokens to report; None reports none. Raises DraftwireError."""
         return client.stream(
             self.prompt,
             max_tokens=_MOST_TOKENS,
@@ -157,6 +164,7 @@ class _Text:
             speculation=Speculation(enabled=False),
             prefix_cache=False,
             private=True,
+            logprobs=top,
         )
 
     def read(self, stream: GenerationStream) -> None:
@@ -164,11 +172,17 @@ class _Text:
         try:
             for chunk in stream:
                 self.tokens += chunk.token_ids
+                self.log_probs += chunk.logprobs
             self.complete = stream.finished
         except RequestCancelledError:
             return  # what has come counts
         except DraftwireError as error:
             self.error = error
+
+    @property
+    def likeliest(self) -> TopTokens:
+        """The likeliest tokens at the positions of its tokens; none if they were not asked for."""
+        return TopTokens.reported(self.log_probs) if self.log_probs else TopTokens.none(len(self.tokens))
 
     @property
     def worth_keeping(self) -> bool:

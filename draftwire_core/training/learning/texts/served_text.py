@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from draftwire_core.training.data.example import Ids
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 
 Origin = Literal["traffic", "own"]
 """traffic: a request of a client. own: a text that the target was asked to write in order to learn from it."""
@@ -30,16 +31,27 @@ class ServedText:
     output: Ids
     """Without the repetitions of a loop."""
     origin: Origin
+    top: TopTokens
+    """The target's likeliest tokens at the positions of the output."""
 
     @classmethod
-    def of(cls, prompt: Sequence[int], output: Sequence[int], origin: Origin, most_prompt: int) -> ServedText:
+    def of(
+        cls,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        origin: Origin,
+        most_prompt: int,
+        top: TopTokens | None = None,
+    ) -> ServedText:
         """Returns a text without the repetitions of a loop.
 
         most_prompt: tokens that are kept of a longer prompt: the first one, which often marks the beginning of a text,
-        and the last ones.
+        and the last ones. top: at the positions of the output; None if they are not known.
         """
         kept = prompt if len(prompt) <= most_prompt else [*prompt[:1], *prompt[len(prompt) - most_prompt + 1 :]]
-        return cls(np.array(kept, np.int32), without_loop(np.array(output, np.int32)), origin)
+        text = without_loop(np.array(output, np.int32))
+        known = TopTokens.none(len(output)) if top is None else top
+        return cls(np.array(kept, np.int32), text, origin, known[: len(text)])
 
     @property
     def held_out(self) -> bool:

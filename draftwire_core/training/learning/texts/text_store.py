@@ -1,6 +1,7 @@
 """Texts on disk: append-only files, of which the oldest is dropped when all are too large.
 
-A record is a header (lengths, origin and a checksum) and the tokens. A file is named after the number of output tokens
+A record is a header (lengths, origin and a checksum), the tokens, and the likeliest tokens at the positions of the
+output if they are known. A file is named after the number of output tokens
 that were stored before it, so that texts are counted over restarts. A process that is killed within a record loses
 that record. If the disk is full, texts are kept in memory alone.
 """
@@ -20,8 +21,11 @@ from typing import BinaryIO, get_args
 import numpy as np
 
 from draftwire_core.training.learning.texts.served_text import Origin, ServedText
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 
-_HEADER = struct.Struct("<4sIIII")  # magic, origin, tokens of the prompt, of the output, checksum of the tokens
+# Magic, origin, likeliest tokens of a position (0 in earlier files), tokens of the prompt, of the output, checksum of
+# what follows.
+_HEADER = struct.Struct("<4sHHIII")
 _MAGIC = b"dwt1"
 _SUFFIX = ".texts"
 _DESCRIPTION = "texts.json"
@@ -170,9 +174,9 @@ class TextStore:
 
 
 def _record(text: ServedText) -> bytes:
-    payload = text.prompt.astype("<i4").tobytes() + text.output.astype("<i4").tobytes()
-    origin = _ORIGINS.index(text.origin)
-    return _HEADER.pack(_MAGIC, origin, len(text.prompt), len(text.output), zlib.crc32(payload)) + payload
+    payload = text.prompt.astype("<i4").tobytes() + text.output.astype("<i4").tobytes() + text.top.encoded()
+    numbers = _ORIGINS.index(text.origin), text.top.top, len(text.prompt), len(text.output)
+    return _HEADER.pack(_MAGIC, *numbers, zlib.crc32(payload)) + payload
 
 
 def _next(file: BinaryIO) -> ServedText | None:
@@ -180,11 +184,13 @@ def _next(file: BinaryIO) -> ServedText | None:
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
-    magic, origin, prompt, output, checksum = _HEADER.unpack(header)
+    magic, origin, top, prompt, output, checksum = _HEADER.unpack(header)
     if magic != _MAGIC or origin >= len(_ORIGINS):
         return None
-    payload = file.read(4 * (prompt + output))
-    if len(payload) < 4 * (prompt + output) or zlib.crc32(payload) != checksum:
+    size = 4 * (prompt + output)
+    payload = file.read(size + TopTokens.size_of(output, top))
+    if len(payload) < size + TopTokens.size_of(output, top) or zlib.crc32(payload) != checksum:
         return None
-    tokens = np.frombuffer(payload, "<i4").astype(np.int32)
-    return ServedText(tokens[:prompt], tokens[prompt:], _ORIGINS[origin])
+    tokens = np.frombuffer(payload, "<i4", prompt + output).astype(np.int32)
+    likeliest = TopTokens.decoded(payload[size:], output, top)
+    return ServedText(tokens[:prompt], tokens[prompt:], _ORIGINS[origin], likeliest)

@@ -16,7 +16,7 @@ from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.logits.logit_editor import TreeRows
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling import coupled_sampler
-from draftwire_core.engine.sampling.log_probs import LogProbs, log_probs
+from draftwire_core.engine.sampling.log_probs import LIKELIEST, LogProbs, likeliest, log_probs
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
@@ -72,6 +72,7 @@ class Told:
     tokens: dict[int, list[int]] = field(default_factory=dict)
     output: dict[int, list[Row]] = field(default_factory=dict)
     prompt: dict[int, list[Row]] = field(default_factory=dict)
+    likeliest: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     accepted: int = 0
 
 
@@ -111,6 +112,10 @@ def run(
             if outcome.log_probs is not None:
                 assert outcome.log_probs.token_ids.tolist() == outcome.tokens
                 told.output.setdefault(outcome.sequence_id, []).extend(rows_of(outcome.log_probs))
+            if outcome.likeliest is not None:
+                assert len(outcome.likeliest.log_probs) == len(outcome.tokens)
+                tops = outcome.likeliest.token_ids[:, :TOP].tolist()
+                told.likeliest.setdefault(outcome.sequence_id, []).extend(map(tuple, tops))
             told.accepted += outcome.accepted
             lengths[outcome.sequence_id] = outcome.committed_length
             if outcome.finish is None:
@@ -335,3 +340,33 @@ class TestRows:
             assert (
                 rows_of(log_probs(logits[row : row + 1].clone(), tokens[row : row + 1], 4)) == together[row : row + 1]
             )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [5, 300])
+def test_the_likeliest_are_those_of_the_softmax(size: int, dtype: torch.dtype) -> None:
+    """Compiled code has no float16."""
+    logits = torch.randn(4, size, generator=torch.Generator().manual_seed(1)).to(dtype)
+    logits[1, 2:] = -torch.inf
+    found = likeliest(logits)
+    assert found.token_ids.shape == found.log_probs.shape == (4, LIKELIEST)
+    expected = logits.double().log_softmax(1)
+    for row, known in enumerate([min(size, LIKELIEST), 2, min(size, LIKELIEST), min(size, LIKELIEST)]):
+        best = expected[row].sort(descending=True, stable=True).values[:known]
+        assert np.allclose(found.log_probs[row, :known], best, atol=1e-4)
+        assert np.allclose(expected[row, found.token_ids[row, :known]], best, atol=1e-4)
+        assert np.isneginf(found.log_probs[row, known:]).all()
+
+
+def test_the_likeliest_come_with_the_tokens_and_change_none_of_them(
+    model: PackedModel, sampling: SamplingParams, alone: Told
+) -> None:
+    """One of the sequences does not ask for them."""
+    asked = [replace(spec, likeliest=spec.sequence_id != 1, logprobs=None) for spec in specs(sampling)]
+    told = run(engine_of(model), asked, ScriptedDrafter(alone.tokens))
+    assert told.accepted
+    assert told.tokens == alone.tokens
+    assert not told.output
+    for index, rows in alone.output.items():
+        expected = [] if index == 1 else [row[3] for row in rows]
+        assert told.likeliest.get(index, []) == expected

@@ -36,6 +36,11 @@ def test_traffic_is_read() -> None:
     [served] = found.requests
     assert (served.prompt_token_ids, served.token_ids, served.drafters) == ([1, 2], [3, 4, 5], ["draft"])
     assert (served.speculation.steps, served.speculation.acceptance_length) == (2, 1.5)
+    assert (served.top, len(served.top_token_ids), len(served.top_log_probs)) == (0, 0, 0)
+    request.MergeFrom(pb.ServedRequest(top=2, top_token_ids=[3, 4, 5, 6], top_log_probs=[-0.5, -1.0, -0.25, -2.0]))
+    [served] = read_traffic(pb.FollowTrafficResponse(requests=[request])).requests
+    assert (served.top, list(served.top_token_ids)) == (2, [3, 4, 5, 6])
+    assert list(served.top_log_probs) == [-0.5, -1.0, -0.25, -2.0]
 
 
 def test_a_distillation_has_one_teacher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from draftwire_core.training.learning import learning_loop
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
 from draftwire_core.training.learning.seats.local_seat import LocalSeat
-from draftwire_core.training.learning.text_learner import TextTraining
+from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
 from draftwire_core.training.learning.texts.text_store import TextStore
 from draftwire_core.training.refresh.trial import TrialOptions
 from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
@@ -48,6 +48,8 @@ class Verifier:
         self.new = ""
         self.fingerprint, self.tokenizer, self.gain = "target", tokenizer, gain
         self.busy, self.restarted = True, False
+        self.likeliest = False
+        """Whether the learner asks for the likeliest tokens."""
         self.forgets = False
         """Whether it restarts after the next rollout has begun."""
         self.errors: dict[str, DraftwireError] = {}
@@ -64,8 +66,9 @@ class Verifier:
         engine = SimpleNamespace(running_sequences=0, waiting_requests=0, planner=planner)
         return SimpleNamespace(fingerprint=self.fingerprint, tokenizer_sha256=self.tokenizer, engine=engine)
 
-    def follow_traffic(self) -> Any:
+    def follow_traffic(self, *, likeliest: bool) -> Any:
         self._call("follow_traffic")
+        self.likeliest = likeliest
         return Stream(self)
 
     def generate(self, prompt: list[int], *, speculation: Any, **_: Any) -> None:
@@ -119,7 +122,11 @@ class Verifier:
         self._answers += 1
         accepted = self.gain if drafter == self.new else 1
         stats = SpeculationStats(10, 20, 30, accepted, 0, [])
-        return ServedRequest(prompt, [*TEXT, 20 + self._answers % 80], stats, ["local:ngram", drafter])
+        served = ServedRequest(prompt, [*TEXT, 20 + self._answers % 80], stats, ["local:ngram", drafter])
+        if not self.likeliest:
+            return served
+        tops = [each for token in served.token_ids for each in (token, 3)]
+        return replace(served, top=2, top_token_ids=tops, top_log_probs=[-0.1, -3.0] * len(served.token_ids))
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -214,6 +221,28 @@ def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
     learning.run(2)
     assert len(learning.versions) <= 2
     assert learning.state.base == learning.base
+
+
+def test_probabilities_are_collected_and_learned_if_it_asks_for_them(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of before are learned without, and those that have them, too, once nobody asks for them."""
+    learn, given = TextLearner.learn, []
+
+    def seen(self: TextLearner, learned: Any, *others: Any) -> bool:
+        given.append({text.top.top for text in learned})
+        return learn(self, learned, *others)
+
+    monkeypatch.setattr(TextLearner, "learn", seen)
+    learning.run()
+    learning.training = replace(learning.training, probabilities=True)
+    loop = learning.run(2)  # the first one has texts of the trial before
+    assert {text.top.top for text in loop.store.texts()} == {0, 2}
+    learning.training = replace(learning.training, probabilities=False)
+    learning.run()
+    assert given[0] == {0}
+    assert 2 in given[2]
+    assert given[3] == {0}
 
 
 def lookup_texts(learning: Learning) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.distillation.draft import Draft
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining, agreement, batches
 from draftwire_core.training.learning.texts.draft_text import DraftText
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from tests.harness.checkout import MODELS
 from tests.harness.models.gguf_model import write_checkpoint_as_gguf
 
@@ -43,10 +45,31 @@ def test_it_learns_and_goes_on_from_what_it_wrote(draft: str, target: Tokenizer,
     again = TextLearner(learner.source, target, QUICK)
     assert [each.tokens.tolist() for each in texts(again, target)] == [each.tokens.tolist() for each in learned]
     model = Draft(learner.source).model
-    windows = [window for each in learned for window in each.windows(32)]
+    windows = [window for each in learned for window in each.windows(32, 1 << 20)]
     assert agreement(model, windows, 32) == pytest.approx(learner.after, abs=0.1), "as it was rounded"
     learner.go_back()
     assert learner.source == str(MODELS / draft)
+
+
+def test_it_learns_the_targets_distribution_where_it_is_known(draft: Path, tmp_path: Path) -> None:
+    """The text's own tokens are never likely: they were drawn. The last position has no distribution."""
+    prompt, output = [5, 6], [20, 21, 22, 23, 24, 25, 26, 27]
+    top = TopTokens(np.array([[40, 41], [50, 51]] * 4, np.int32), np.log([[0.75, 0.25]] * 8).astype(np.float16))
+    top.log_probs[-1] = -np.inf
+    learner = TextLearner(str(draft), None, TextTraining(steps=120, epochs=200, learning_rate=1e-2, probabilities=True))
+    learned = learner.example(prompt, output, top)
+    assert learned is not None
+    told: list[str] = []
+    assert learner.learn([learned], [learned], 0, told.append)
+    assert learner.after == 1 / 8, "the last token alone is the likeliest"
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) * 7 / 8
+    assert float(told[-1].rpartition(" ")[2]) == pytest.approx(entropy, abs=0.03)
+    learner.write(tmp_path / "v00001")
+    model = Draft(learner.source).model
+    with torch.no_grad():
+        found = model(torch.tensor([[*prompt, *output[:-1]]])).logits[0, 1:].softmax(1)
+    assert found[0, [40, 41]].tolist() == pytest.approx([0.75, 0.25], abs=0.05)
+    assert found[1, [50, 51]].tolist() == pytest.approx([0.75, 0.25], abs=0.05)
 
 
 def test_what_is_no_better_is_forgotten(target: Tokenizer) -> None:
@@ -76,7 +99,9 @@ def test_padding_changes_nothing(draft: Path) -> None:
     windows = [
         window
         for length in (3, 9, 30, 5)
-        for window in DraftText(torch.arange(3, 3 + length).int().numpy(), 1).windows(32)
+        for window in DraftText(torch.arange(3, 3 + length).int().numpy(), 1, TopTokens.none(length - 1)).windows(
+            32, 1 << 20
+        )
     ]
     model = Draft(str(draft)).model
     alone = [agreement(model, [window], 32) * window.positions for window in windows]

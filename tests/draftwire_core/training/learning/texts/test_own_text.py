@@ -18,6 +18,7 @@ from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.training.learning.texts import own_text
 from draftwire_core.training.learning.texts.own_text import OwnText
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from tests.harness.services.in_process_verifier import InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE
@@ -49,17 +50,25 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[own_text._Text]:
 class Writing:
     """An OwnText and what it gives."""
 
-    def __init__(self, client: Client, prompts: list[Prompt], quiet_seconds: float) -> None:
+    def __init__(
+        self, client: Client, prompts: list[Prompt], quiet_seconds: float, *, probabilities: bool = False
+    ) -> None:
         self.texts: list[tuple[list[int], list[int]]] = []
+        self.tops: list[TopTokens] = []
         self.told: list[str] = []
         self.own = OwnText(
             client,
             prompts,
-            lambda prompt, output: self.texts.append((prompt, output)),
+            self.take,
             tell=self.told.append,
             quiet_seconds=quiet_seconds,
+            probabilities=probabilities,
         )
         self.stopped = threading.Event()
+
+    def take(self, prompt: list[int], output: list[int], top: TopTokens) -> None:
+        self.texts.append((prompt, output))
+        self.tops.append(top)
 
     def run(self) -> None:
         """Writes until there is nothing left, or it is stopped."""
@@ -83,8 +92,10 @@ class Serving:
         await self.verifier.until(condition)
 
     @asynccontextmanager
-    async def writing(self, prompts: list[Prompt] = PROMPTS, quiet_seconds: float = 0.05) -> AsyncIterator[Writing]:
-        writing = Writing(self.client, prompts, quiet_seconds)
+    async def writing(
+        self, prompts: list[Prompt] = PROMPTS, quiet_seconds: float = 0.05, *, probabilities: bool = False
+    ) -> AsyncIterator[Writing]:
+        writing = Writing(self.client, prompts, quiet_seconds, probabilities=probabilities)
         running = asyncio.create_task(asyncio.to_thread(writing.run))
         try:
             yield writing
@@ -128,6 +139,24 @@ async def test_an_idle_verifier_continues_each_prompt_twice(serving: Serving) ->
         plain = await serving.verifier.plain(order(list(prompt), 24, ignore_eos=False))
         outputs = [output for each, output in writing.texts if tuple(each) == prompt]
         assert plain.token_ids in outputs, "one of them is greedy"
+
+
+async def test_it_comes_with_the_likeliest_tokens_if_they_are_asked_for(serving: Serving) -> None:
+    texts: list[dict[Any, TopTokens]] = []
+    for probabilities in (False, True):
+        async with serving.writing([[5, 6, 7], [8, 9]], probabilities=probabilities) as writing:
+            await serving.until(lambda: writing.own.finished)
+        assert [len(top) for top in writing.tops] == [len(output) for _, output in writing.texts]
+        assert {top.top for top in writing.tops} == {8 if probabilities else 0}
+        texts.append({tuple(map(tuple, text)): top for text, top in zip(writing.texts, writing.tops, strict=True)})
+    greedy = {
+        tuple(prompt): (await serving.verifier.plain(order(prompt, 24, ignore_eos=False))).token_ids
+        for prompt in ([5, 6, 7], [8, 9])
+    }
+    for prompt, output in greedy.items():
+        assert (prompt, tuple(output)) in texts[0]
+        top = texts[1][prompt, tuple(output)]
+        assert top.token_ids[:, 0].tolist() == output
 
 
 async def test_its_requests_are_private_and_take_half_of_the_places(serving: Serving) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwire_core.training.learning.texts.served_text import ServedText, without_loop
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 
 
 def of(prompt: list[int], output: list[int]) -> ServedText:
@@ -19,6 +20,14 @@ def test_a_long_prompt_keeps_its_first_token_and_its_end() -> None:
 
 def test_a_loop_is_cut() -> None:
     assert of([1], [5, *[6, 7] * 30]).output.tolist() == [5, 6, 7, 6, 7]
+
+
+def test_likeliest_tokens_are_cut_with_the_text() -> None:
+    output = [5, *[6, 7] * 30]
+    top = TopTokens(np.array(output, np.int32)[:, None], np.zeros((len(output), 1), np.float16))
+    kept = ServedText.of([1], output, "traffic", 8, top)
+    assert kept.top.token_ids[:, 0].tolist() == kept.output.tolist()
+    assert len(of([1], output).top) == 5
 
 
 def test_one_prompt_in_ten_is_held_out_whatever_was_written() -> None:

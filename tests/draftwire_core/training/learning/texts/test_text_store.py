@@ -5,6 +5,8 @@ import resource
 import shutil
 import signal
 import stat
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 from draftwire_core.training.learning.texts.served_text import ServedText
 from draftwire_core.training.learning.texts.text_store import TextStore
+from draftwire_core.training.learning.texts.top_tokens import TopTokens
 
 
 def text(number: int, length: int = 6) -> ServedText:
@@ -40,6 +43,44 @@ def test_texts_are_there_after_a_restart(tmp_path: Path) -> None:
     assert len(again.store) == 40
     assert again.store.tokens == first.store.tokens == 240
     assert not again.told
+
+
+def with_top(number: int, length: int = 6) -> ServedText:
+    top = TopTokens(
+        np.arange(length * 3, dtype=np.int32).reshape(length, 3), np.full((length, 3), -number / 3, np.float16)
+    )
+    return ServedText.of([number, 7], list(range(number, number + length)), "traffic", 64, top)
+
+
+def test_likeliest_tokens_are_there_after_a_restart_next_to_texts_without(tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+    sizes = []
+    for each in (text(1), with_top(2), text(3), with_top(4)):
+        stored.store.add(each)
+        sizes.append(sum(path.stat().st_size for path in tmp_path.glob("*.texts")))
+    assert sizes[1] - sizes[0] - sizes[0] == 6 * 3 * 6, "six bytes for each token"
+    again = {int(each.prompt[0]): each.top for each in Stored(tmp_path).store.texts()}
+    assert [again[number].token_ids.shape for number in (1, 2, 3, 4)] == [(6, 0), (6, 3), (6, 0), (6, 3)]
+    for number in (2, 4):
+        expected = with_top(number).top
+        assert np.array_equal(again[number].token_ids, expected.token_ids)
+        assert np.array_equal(again[number].log_probs, expected.log_probs)
+
+
+def test_a_record_of_before_likeliest_tokens_is_read(tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+    stored.store.add(text(1))
+    (file,) = tmp_path.glob("*.texts")
+    tokens = np.array([1, 7, *range(1, 7)], "<i4").tobytes()
+    assert file.read_bytes() == struct.pack("<4sIIII", b"dwt1", 1, 2, 6, zlib.crc32(tokens)) + tokens
+
+
+def test_likeliest_tokens_count_for_the_bound(tmp_path: Path) -> None:
+    stored = Stored(tmp_path, most_bytes=4096)
+    for number in range(200):
+        stored.store.add(with_top(number))
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.texts")) <= 4096
+    assert 15 < len(stored.store) < 40
 
 
 def test_equal_texts_are_stored_once_also_after_a_restart(tmp_path: Path) -> None:
@@ -95,7 +136,7 @@ def test_a_kill_at_any_byte_loses_the_last_text_only(tmp_path: Path) -> None:
     stored = Stored(whole)
     sizes = [0]
     for number in range(2):
-        stored.store.add(text(number, 2))
+        stored.store.add(with_top(number, 2) if number else text(number, 2))
         (file,) = whole.glob("*.texts")
         sizes.append(file.stat().st_size)
     content = file.read_bytes()
