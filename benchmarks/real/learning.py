@@ -1,23 +1,29 @@
 """Compares what the universal drafter gains from learning a target's tokens alone, and from learning its probabilities.
 
-    python -m benchmarks.real.learning [--texts 240] [--seconds 300] [--prompts 6] [--max-tokens 64] [--results DIR]
+    python -m benchmarks.real.learning [--texts 240] [--seconds 300] [--prompts 36] [--max-tokens 64] [--results DIR]
+    python -m benchmarks.real.learning --bundled --texts 100 --seconds 20
 
 Gemma 3 270M continues prompts that come with draftwire, and SmolLM2-135M-Instruct is tuned to these texts twice, each
 time for the same processor seconds and with the same order of texts: by the target's tokens, and by the probabilities
 of its eight likeliest ones. The figures are of prompts on other topics, those of `python -m benchmarks.real`: as in
 `benchmarks.real.agreement`, how often the draft model's most likely text begins with the target's next token, and how
 often the translated drafter's first guess is that token. How far a training comes depends on its processor seconds.
+
+`--bundled` takes small models instead, which need a twentieth of the time: `models/draft-other` learns from
+`models/target`, and prompts of the same files are either learned or unseen.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +31,7 @@ import torch
 from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.real.agreement import DRAFT, SLOTS, TARGET, Written, agreement, groups, guesses, guessing, write
-from benchmarks.real.prompts import real_prompts
+from benchmarks.real.prompts import TASKS, real_prompts
 from benchmarks.real.ways import TEMPERATURES
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.engine.engine_limits import EngineLimits
@@ -42,8 +48,43 @@ from draftwire_core.training.learning.texts.top_tokens import TopTokens
 
 WAYS = ("tokens", "probabilities")
 _TOGETHER = 12
+_MODELS = Path(__file__).parents[2] / "models"
 _END = "\n\nAnswer:\n"
 """What follows a prompt, since the target is no chat model."""
+
+
+class Material(NamedTuple):
+    """What is learned, and from whom."""
+
+    target: str
+    draft: str
+    learned: list[str]
+    """Prompts of the texts."""
+    unseen: list[tuple[str, str]]
+    """Tasks and prompts of the figures."""
+
+
+def real(texts: int, prompts: int) -> Material:
+    """Returns the published models, and prompts on different topics."""
+    paths = [str(REAL_MODELS[name].file.fetch()) for name in (TARGET, DRAFT)]
+    learned = [f"{text}{_END}" for text in random.Random(0).sample(built_in_prompts(), texts)]
+    per_task = real_prompts(prompts // len(TASKS))
+    return Material(paths[0], paths[1], learned, [(each.task, f"{each.text}{_END}") for each in per_task])
+
+
+def bundled(texts: int, prompts: int) -> Material:
+    """Returns the bundled models, and prompts from different files."""
+    found: dict[str, list[str]] = {}
+    for line in (_MODELS / "prompts.jsonl").read_text(encoding="utf-8").splitlines():
+        prompt = json.loads(line)
+        found.setdefault(prompt["source"], []).append(prompt["text"])
+    sources = random.Random(0).sample(sorted(found), len(found))
+    unseen: list[tuple[str, str]] = []
+    while len(unseen) < prompts:
+        source = sources.pop()
+        unseen += [(source, text) for text in found[source]]
+    learned = [text for source in sources for text in found[source]]
+    return Material(str(_MODELS / "target"), str(_MODELS / "draft-other"), learned[:texts], unseen[:prompts])
 
 
 def texts_with_probabilities(target: PackedModel, prompts: Sequence[list[int]], most: int) -> list[ServedText]:
@@ -73,11 +114,13 @@ def texts_with_probabilities(target: PackedModel, prompts: Sequence[list[int]], 
     ]
 
 
-def tuned(way: str, texts: Sequence[ServedText], target: Tokenizer, seconds: float, place: Path) -> dict[str, object]:
+def tuned(
+    way: str, draft: str, texts: Sequence[ServedText], target: Tokenizer, seconds: float, place: Path
+) -> dict[str, object]:
     """Tunes the drafter, and writes it if it is better on held-out texts; returns what it reported."""
     told: list[str] = []
     training = TextTraining(seconds=seconds, steps=1 << 20, epochs=1 << 20, probabilities=way == "probabilities")
-    learner = TextLearner(str(REAL_MODELS[DRAFT].file.fetch()), target, training)
+    learner = TextLearner(draft, target, training)
     learned, held_out = [], []
     for text in texts:
         read = learner.example(text.prompt.tolist(), text.output.tolist(), text.top)
@@ -130,39 +173,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=240, help="texts to learn from, held-out ones included")
     parser.add_argument("--seconds", type=float, default=300, help="processor seconds of each training")
-    parser.add_argument("--prompts", type=int, default=6, help="unseen prompts of each task")
+    parser.add_argument("--prompts", type=int, default=36, help="unseen prompts")
+    parser.add_argument("--bundled", action="store_true", help="take the models that come with draftwire")
     parser.add_argument("--max-tokens", type=int, default=64)
     add_report_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    paths = {name: str(REAL_MODELS[name].file.fetch()) for name in (TARGET, DRAFT)}
-    tokenizer = Tokenizer.load(paths[TARGET])
-    chosen = random.Random(0).sample(built_in_prompts(), options.texts)
-    unseen = [(each.task, tokenizer.encode(f"{each.text}{_END}")) for each in real_prompts(options.prompts)]
+    material = (bundled if options.bundled else real)(options.texts, options.prompts)
+    tokenizer = Tokenizer.load(material.target)
+    unseen = [(task, tokenizer.encode(text)) for task, text in material.unseen]
     with torch.inference_mode():
-        target = PackedModel.load(paths[TARGET], slots=SLOTS)
-        texts = texts_with_probabilities(
-            target, [tokenizer.encode(f"{text}{_END}") for text in chosen], options.max_tokens
-        )
+        target = PackedModel.load(material.target, slots=SLOTS)
+        texts = texts_with_probabilities(target, [*map(tokenizer.encode, material.learned)], options.max_tokens)
         written = {each: write(target, unseen, each, options.max_tokens) for each in TEMPERATURES}
     del target
     print(f"{len(texts)} texts are written", file=sys.stderr, flush=True)
     figures: dict[str, object] = {
-        "models": f"{DRAFT} learns from {TARGET}: {Path(paths[DRAFT]).name}, {Path(paths[TARGET]).name}",
+        "models": f"{Path(material.draft).name} learns from {Path(material.target).name}",
         "training": f"{options.seconds:g} processor seconds each",
-        "unseen": f"{options.prompts} prompts of each task, at most {options.max_tokens} tokens",
+        "unseen": f"{len(unseen)} prompts, at most {options.max_tokens} tokens each",
     }
-    token_map = TokenMap(tokenizer.vocabulary(), Tokenizer.load(paths[DRAFT]).vocabulary())
+    token_map = TokenMap(tokenizer.vocabulary(), Tokenizer.load(material.draft).vocabulary())
     found: dict[tuple[float, str], dict[str, list[bool]]] = {}
     with tempfile.TemporaryDirectory() as directory:
-        places = {"before": paths[DRAFT]} | {way: str(Path(directory) / way) for way in WAYS}
+        places = {"before": material.draft} | {way: str(Path(directory) / way) for way in WAYS}
         for way in WAYS:
-            figures |= tuned(way, texts, tokenizer, options.seconds, Path(places[way]))
+            figures |= tuned(way, material.draft, texts, tokenizer, options.seconds, Path(places[way]))
         with torch.inference_mode():
             for way, place in places.items():
                 if not Path(place).exists():
                     continue  # it was no better
-                weights = "checkpoint" if way == "before" else "q8_0"
+                weights = "checkpoint" if way == "before" or options.bundled else "q8_0"
                 model = PackedModel.load(place, slots=SLOTS, row_exact=False, weights=weights)
                 for temperature, each in written.items():
                     both = right(model, token_map, each, len(token_map.target))
