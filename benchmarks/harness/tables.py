@@ -5,7 +5,7 @@
 benchmarks/results/shown.toml says what is shown, and its goals. A table shows the newest figure of each row for each
 processor; a figure of another commit than most of its column has that commit next to it. Text between the markers
 `<!-- figures: NAME -->` and `<!-- /figures -->` is replaced; NAME is a script, a comparison of engines, "goals",
-"missed goals" or "index". With --check, the exit status is 1 if a document differs.
+or "index". With --check, the exit status is 1 if a document differs.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Page:
         self._found = found
 
     def text(self, name: str) -> str:
-        """Returns the text between the markers of a name: goals, missed goals, index, a comparison, or a script.
-        Raises KeyError for others."""
-        if name in ("goals", "missed goals"):
-            return self._goals(only_missed=name == "missed goals")
+        """Returns the text between the markers of a name: goals, index, a comparison, or a script. Raises
+        KeyError for others."""
+        if name == "goals":
+            return self._goals()
         if name == "index":
             return _index()
         if name in self._shown.get("comparison", ()):
@@ -77,10 +77,9 @@ class Page:
     def _of(self, benchmark: str) -> list[Result]:
         return [each for each in self._found if each.benchmark == benchmark]
 
-    def _goals(self, only_missed: bool) -> str:
+    def _goals(self) -> str:
         heads = ("promised", "goal", "newest figure", "processor, commit", "missed elsewhere", "measured by")
         lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-        sections = {*self._shown, *(each["benchmark"] for each in self._shown.get("comparison", {}).values())}
         for promise in self._shown["promise"]:
             name, goal = promise["benchmark"], Goal.read(promise["goal"])
             newest: dict[str, tuple[object, str]] = {}
@@ -92,13 +91,9 @@ class Page:
                     newest[result.processor] = value, f"{result.processor}, {commit}"
             (value, place), *others = newest.values()
             elsewhere = [f"{cell(middle(each), goal)} ({at})" for each, at in others if not goal.reached(each)]
-            if only_missed and goal.reached(value) and not elsewhere:
-                continue
             said = cell(middle(value), goal) + ("" if goal.reached(value) else ", **missed**")
             bound = f"{goal} {promise['unit']}" if "unit" in promise else str(goal)
-            section = f"#{name}" if name in sections else f"../benchmarks/results/{name}"
-            link = f"[{name}]({section if only_missed else name})"
-            row = (promise["text"], bound, said, place, "; ".join(elsewhere), link)
+            row = (promise["text"], bound, said, place, "; ".join(elsewhere), f"[{name}]({name})")
             lines.append(f"| {' | '.join(row)} |")
         return "\n".join(lines)
 

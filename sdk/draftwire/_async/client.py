@@ -278,10 +278,8 @@ class AsyncClient:
         """Iterates over the requests of all clients that the verifier finishes from now on.
 
         The verifier must have been started with ``--share-traffic``. The first item is empty and arrives immediately.
-        The stream never ends; close it, or leave its ``async with`` block. It reconnects after a lost connection.
-
-        Args:
-            likeliest: also report the likeliest tokens at each position of outputs that begin from now on.
+        The stream never ends; close it, or leave its ``async with`` block. It reconnects after a lost connection. With
+        ``likeliest``, outputs that begin from now on have the target's likeliest tokens at each position.
 
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from draftwire_core.engine.engine.scoring import Score, ScoreSpec
-from draftwire_core.engine.sampling.log_probs import top_log_probs
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.sampling.log_probs import top_log_probs
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
