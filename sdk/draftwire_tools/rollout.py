@@ -9,7 +9,7 @@ import typer
 
 from draftwire._types.rollout import Rollout, RolloutSide
 from draftwire.cli.connection import Connection, connecting
-from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers, parse_share
+from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
 from draftwire.cli.results import json_of, print_table
 
 rollout = typer.Typer(
@@ -17,6 +17,21 @@ rollout = typer.Typer(
 )
 
 New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the new drafter.")]
+
+
+def parse_share(text: str) -> float:
+    """Returns a share in (0, 1]: ``0.1`` or ``10%``.
+
+    Raises:
+        ValueError: the text is not a share.
+    """
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"--share: expected a number above 0 and up to 1, or a percentage, got {text!r}")
+    return share
 
 
 @rollout.command()

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
-from draftwire.cli.options import parse_share
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.training.cli.options import (
     LearningRate,
@@ -26,6 +25,7 @@ from draftwire_core.training.cli.options import (
 )
 from draftwire_core.training.frozen_target.order import Device
 from draftwire_tools.loading import interrupt
+from draftwire_tools.rollout import parse_share
 
 
 @connecting

@@ -264,9 +264,8 @@ class Client:
             timeout: seconds the call may take; default: the client's timeout.
 
         Raises:
-            NotEnabledError: the verifier does not allow scoring.
-            InvalidArgumentError: a field is out of its range, or the text is too long.
-            DraftwireError: the call failed otherwise.
+            DraftwireError: the call failed; ``NotEnabledError`` if the verifier does not allow scoring,
+                ``InvalidArgumentError`` if a field is out of its range or the text too long.
         """
         with self._transport.stream(ScoreReader(token_ids, top, first_position), timeout) as stream:
             return [prediction for part in stream for prediction in part]

@@ -125,8 +125,7 @@ class Capabilities:
     engine: str
     """Name of the engine that runs the target: ``draftwire`` or ``vllm``."""
     refused: list[str]
-    """Methods of the contract, and paths of fields of a GenerateRequest, that the engine refuses. Two paths with a plus
-    sign stand for their combination."""
+    """Methods, and paths of a GenerateRequest's fields, that it refuses; a plus sign joins a combination of fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,18 +61,3 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
             raise ValueError(f"--logit-bias: {token_id} is given twice")
         bias[token_id] = number
     return bias
-
-
-def parse_share(text: str) -> float:
-    """Returns a share in (0, 1]: ``0.1`` or ``10%``.
-
-    Raises:
-        ValueError: the text is not a share.
-    """
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ValueError(f"--share: expected a number above 0 and up to 1, or a percentage, got {text!r}")
-    return share
