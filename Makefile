@@ -40,7 +40,7 @@ REQUIREMENTS := import tomllib; project = tomllib.load(open("pyproject.toml", "r
 stage = echo "$(1) ..."; begun=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - begun)) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup version demo test test-quick test-slow test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
+.PHONY: help setup version demo test test-quick test-slow test-all durations test-vllm lint format docs protos contract publish-contract wheels release licences sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ publish-contract: $(BUF) ## Record protos/ as the published contract (part of a 
 
 wheels: $(READY) ## Build the wheels and source distributions, into dist/
 	@$(BIN)/python scripts/release/build_wheels.py
+
+release: $(TEST_READY) $(TOOLS)/.ready ## Build and try all that a release publishes, into dist/ (VERSION=0.1.0; WITHOUT="images ...")
+	@$(BIN)/python -m scripts.release.release "$(VERSION)" $(addprefix --without ,$(WITHOUT))
 
 licences: $(READY) $(TOOLS)/.ready ## Check the licences of what an installation brings
 	@$(BIN)/python -m scripts.release.licences $(TOOLS)/bin/pip-licenses

@@ -5,7 +5,8 @@ a container lacks. Containers are run by runc in their own network, as in docker
 capabilities, no new privileges, limits on memory and processes, and a filter of system calls.
 
 The base image is made from Debian's packages, or named by the variable BASE_IMAGE. Options are passed to `buildah bud`,
-for example `--volume /etc/pip.conf:/etc/pip.conf:ro` for a mirror of PyPI. Builds are kept, so that a second run builds
+for example `--volume /etc/pip.conf:/etc/pip.conf:ro` for a mirror of PyPI. The variables DRAFTWIRE_VERSION and
+DRAFTWIRE_REVISION say what is built. Builds are kept, so that a second run builds
 only what has changed; `buildah rmi --all` frees the space.
 """
 
@@ -29,8 +30,9 @@ USER = 10001
 MIRROR = "http://deb.debian.org/debian"
 RELEASE = "bookworm"
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-VERSION, REVISION = "0.1.0.dev1+check", "0" * 40
-"""Version for the build arguments, as the images' build context has no git."""
+VERSION = os.environ.get("DRAFTWIRE_VERSION", "0.1.0.dev1+check")
+REVISION = os.environ.get("DRAFTWIRE_REVISION", "0" * 40)
+"""Version and commit for the build arguments, as the images' build context has no git."""
 START_SECONDS = 300.0
 POLL_SECONDS = 0.5
 MEGABYTE = 1e6

@@ -1,189 +1,226 @@
-"""Makes a release of this checkout: checks that it can be one, builds it, tries what was built, and tags the commit.
+"""Makes a release of this checkout: builds everything that is published, tries it, and tags the commit.
 
-    python scripts/release/release.py 0.1.0 [--dry-run] [--skip-tests]
+    make release VERSION=0.1.0 [WITHOUT="images sbom"]
     python scripts/release/release.py 0.1.0 --notes     prints the version's section of CHANGELOG.md
 
-It checks first, and reports all that is wrong at once: nothing uncommitted, the version's section in CHANGELOG.md with
-an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag
-of that name. Then it runs the tests, builds the wheels and source distributions of the version, installs the wheels and
-generates a text by their services. Last it makes the tag, which is local: pushing it makes the workflows publish. A dry
-run does everything but the tag.
+Each stage prints a line. They work on a copy of the last commit, in which the release's own commit is made
+(scripts/release/readiness.py); a checkout with uncommitted changes is refused. What is published is in dist/0.1.0. The
+tag is made last and is local: pushing it makes the workflows build the same again, and publish it.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
-import platform
-import re
+import shlex
+import shutil
 import subprocess
 import sys
-import sysconfig
+import tarfile
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.release.try_installation import TrialError, try_installation  # noqa: E402
+from scripts.release import readiness  # noqa: E402
+from scripts.release.newcomer import try_release  # noqa: E402
+from scripts.release.readiness import CHART, ReleaseError  # noqa: E402
+from scripts.release.try_installation import TrialError  # noqa: E402
 
 VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
-_VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
-
-_IMAGE = re.compile(r"^ *image: (draftwire-[\w-]+):([\w.+-]+)$", re.MULTILINE)
-"""An image in the rendered manifests, as `image: draftwire-verifier:0.1.0-cpu`."""
+IMAGES = {"verifier": "-cpu", "drafter": "-cpu", "gateway": "", "models": ""}
+"""The images that are built here, with what follows the version in their tags. Those for GPUs are the workflow's."""
 
 
-class ReleaseError(Exception):
-    """Raised if there can be no release; the message says why."""
+@dataclass(frozen=True)
+class Release:
+    """A release that is being made."""
+
+    version: str
+    """The version, as 0.1.0."""
+    checkout: Path
+    """The checkout that it is made of."""
+    source: Path
+    """A copy of the checkout's last commit, in which the release's commit is made."""
+    out: Path
+    """The folder of what is published."""
+
+    def run(self, *command: str | Path, **variables: str) -> str:
+        """Runs a program in the copy; returns what it prints. Raises ReleaseError."""
+        settings = os.environ | {VARIABLE: self.version} | variables
+        done = subprocess.run(command, cwd=self.source, env=settings, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ReleaseError(f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}".rstrip())
+        return done.stdout
+
+    def tool(self, name: str) -> Path:
+        """Returns a program of the environment that `make release` sets up."""
+        return Path(sys.prefix) / "tools/bin" / name
 
 
-def problems(version: str, root: Path = ROOT) -> list[str]:
-    """Returns what keeps a checkout from being released as this version."""
-    if not _VERSION.fullmatch(version):
-        return [f"{version} is no version of a release, as 0.1.0 or 0.2.0rc1 is"]
-    return [*_of_git(version, root), *_of_changelog(version, root), *_of_versions(version, root), *_of_contract(root)]
+def version(release: Release) -> str:
+    """Makes the release's commit."""
+    readiness.prepare(release.version, release.source, release.checkout / "node_modules/.bin/buf")
+    if found := readiness.problems(release.version, release.source):
+        raise ReleaseError("".join(f"\n  - {each}" for each in found))
+    return readiness.git(release.source, "rev-parse", "--short", "HEAD")
 
 
-def _of_git(version: str, root: Path) -> Iterator[str]:
-    if changed := _git(root, "status", "--porcelain"):
-        yield f"not committed: {', '.join(line[3:] for line in changed.splitlines())}"
-    if _git(root, "tag", "--list", f"v{version}"):
-        yield f"there is a tag v{version}"
+def build(release: Release) -> str:
+    """Builds wheels and source distributions, and checks that the package index would take them."""
+    script = release.source / "scripts/release/build_wheels.py"
+    built = [Path(line) for line in release.run(sys.executable, script, "--out", release.out).split()]
+    if other := [file.name for file in built if f"-{release.version}" not in file.name]:
+        raise ReleaseError(f"not of version {release.version}: {', '.join(other)}")
+    release.run(release.tool("twine"), "check", "--strict", *built)
+    return f"{len(built)} wheels and source distributions"
 
 
-def _of_changelog(version: str, root: Path) -> Iterator[str]:
-    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    if headings[:1] != ["[Unreleased]"]:
-        yield "CHANGELOG.md does not begin with a section [Unreleased]"
-    elif re.split(r"^## .+$", text, flags=re.MULTILINE)[1].strip():
-        yield "CHANGELOG.md: [Unreleased] is not empty"
-    if not any(re.fullmatch(rf"\[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", each) for each in headings):
-        yield f"CHANGELOG.md has no section ## [{version}] - YEAR-MONTH-DAY"
+def images(release: Release) -> str:
+    """Builds the images, runs them together, and writes them as archives.
 
-
-def _of_versions(version: str, root: Path) -> Iterator[str]:
-    """Problems of the places that have a version: the fallback of builds without git, the chart, and its manifests."""
-    fallback = re.sub(r"(a|b|rc)\d+$", "", version) + ".dev0"
-    places = {
-        "pyproject.toml": r'^fallback-version = "(.+)"$',
-        "sdk/draftwire/version.py": r'^_UNBUILT = "(.+)"$',
-        "Dockerfile": r"^ARG DRAFTWIRE_VERSION=(.+)$",
-    }
-    for file, pattern in places.items():
-        found = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
-        if found != [fallback]:
-            yield f"{file} has {', '.join(found) or 'no version'}, not {fallback}"
-    chart = (root / "deploy/helm/draftwire/Chart.yaml").read_text(encoding="utf-8")
-    semantic = re.sub(r"(a|b|rc)(\d+)$", r"-\1\2", version)
-    for line in (f"version: {semantic}", f'appVersion: "{version}"'):
-        if line not in chart.splitlines():
-            yield f"deploy/helm/draftwire/Chart.yaml has no line {line}"
-    manifest = root / "deploy/kubernetes/draftwire.yaml"
-    for name, tag in _IMAGE.findall(manifest.read_text(encoding="utf-8")):
-        if tag.removesuffix("-cpu") != version:
-            yield f"{manifest.relative_to(root)} names {name}:{tag}, not {version}"
-
-
-def _of_contract(root: Path) -> Iterator[str]:
-    """Problems of protos/published, which has to be newer than the contract that it is the picture of."""
-    published = "protos/published/draftwire.v1.binpb"
-    if not (root / published).exists():
-        yield f"there is no {published}: make publish-contract"
-    elif later := _git(root, "log", "--format=%h", f"{_last_commit(root, published)}..HEAD", "--", "protos/draftwire"):
-        yield f"the contract has changed since it was published ({later.split()[0]}): make publish-contract"
-
-
-def _last_commit(root: Path, file: str) -> str:
-    return _git(root, "log", "--max-count=1", "--format=%H", "--", file)
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ReleaseError(f"git {arguments[0]}: {done.stderr.strip()}")
-    return done.stdout.rstrip()
-
-
-def notes(version: str, root: Path = ROOT) -> str:
-    """Returns a version's section of the changelog. Raises ReleaseError."""
-    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## \[{re.escape(version)}\].*?$(.*?)(?=^## |^\[[^]]+\]: |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise ReleaseError(f"CHANGELOG.md has no section of {version}")
-    return found[1].strip()
-
-
-def build(version: str, out: Path, root: Path = ROOT) -> list[Path]:
-    """Builds the wheels and source distributions of a version; returns their paths. Raises ReleaseError."""
-    command = [sys.executable, str(root / "scripts/release/build_wheels.py"), "--out", str(out)]
-    done = subprocess.run(command, env=os.environ | {VARIABLE: version}, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise ReleaseError("the wheels could not be built")
-    built = [Path(line) for line in done.stdout.split()]
-    if other := [file.name for file in built if f"-{version}" not in file.name]:
-        raise ReleaseError(f"not of version {version}: {', '.join(other)}")
-    return built
-
-
-def try_wheels(built: list[Path], version: str) -> None:
-    """Installs the wheels that fit this machine, starts their services and generates a text through each.
-
-    Their dependencies are those that are installed next to this Python. Raises ReleaseError.
+    The variable BUILDAH_OPTIONS has options of the builds, BASE_IMAGE the image of Python they begin with.
     """
-    fitting = [each for each in built if each.name.endswith(("-any.whl", f"_{platform.machine()}.whl"))]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        python = place / "bin/python"
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-        subprocess.run([*pip, *map(str, fitting)], check=True)
-        for packages in place.glob("lib/*/site-packages"):
-            (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-        command = [str(place / "bin/draftwire"), "--version"]
-        told = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True).stdout.strip()
-        if told != version:
-            raise ReleaseError(f"the installed wheels are of version {told}")
+    revision = readiness.git(release.source, "rev-parse", "HEAD")
+    options = shlex.split(os.environ.get("BUILDAH_OPTIONS", ""))
+    release.run(
+        sys.executable, "deploy/image/build_check.py", *options,
+        DRAFTWIRE_VERSION=release.version, DRAFTWIRE_REVISION=revision,
+    )  # fmt: skip
+    for target, suffix in IMAGES.items():
+        tag = f"{release.version}{suffix}"
+        archive = release.out / f"draftwire-{target}-{tag}.tar"
+        archive.unlink(missing_ok=True)  # buildah would add to it
+        to = f"oci-archive:{archive}:draftwire-{target}:{tag}"
+        release.run("buildah", "push", "--quiet", f"localhost/draftwire-{target}:check", to)
+    return f"{len(IMAGES)} images, built, run and written"
+
+
+def chart(release: Release) -> str:
+    """Packs the chart, as `helm package` does."""
+    folder = (release.source / CHART).parent
+    ignored = {".helmignore", *(line.rstrip("/") for line in (folder / ".helmignore").read_text().split())}
+    archive = release.out / f"draftwire-chart-{release.version}.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for each in sorted(folder.iterdir()):
+            if each.name not in ignored:
+                packed.add(each, f"draftwire/{each.name}")
+    return archive.name
+
+
+def sbom(release: Release) -> str:
+    """Writes the list of what an installation is made of."""
+    script = ("-m", "scripts.release.sbom", release.tool("cyclonedx-py"))
+    made = release.run(sys.executable, *script, "--version", release.version, "--out", release.out)
+    return Path(made.strip()).name
+
+
+def notes(release: Release) -> str:
+    """Writes the version's section of the changelog."""
+    text = readiness.notes(release.version, release.source)
+    (release.out / "notes.md").write_text(f"{text}\n", encoding="utf-8")
+    return "notes.md"
+
+
+def checksums(release: Release) -> str:
+    """Writes the hashes of all that is published."""
+    files = sorted(file for file in release.out.iterdir() if file.name != "SHA256SUMS")
+    lines = []
+    for file in files:
+        with file.open("rb") as opened:
+            lines.append(f"{hashlib.file_digest(opened, 'sha256').hexdigest()}  {file.name}\n")
+    (release.out / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
+    return f"{len(files)} files"
+
+
+def trial(release: Release) -> str:
+    """Installs wheels and source distributions, each into an environment of its own, and tries them."""
+    try:
+        commands = try_release(release.out, release.version, release.source / "models")
+    except TrialError as error:
+        raise ReleaseError(str(error)) from error
+    return f"wheels and source distributions answer after {commands} commands"
+
+
+STAGES: Mapping[Callable[[Release], str], tuple[str, ...]] = {
+    version: (),
+    build: (),
+    images: ("buildah", "runc", *(() if "BASE_IMAGE" in os.environ else ("debootstrap",))),
+    chart: (),
+    sbom: (),
+    notes: (),
+    checksums: (),
+    trial: (),
+}
+"""The stages in their order, with the programs that each needs of this machine. A stage returns what it has made."""
+
+
+def missing(without: set[str]) -> list[str]:
+    """Returns what keeps stages from running here, a sentence each. without: stages that are left out"""
+    return [
+        f"{stage.__name__}: {program} is not installed (apt-get install {program}, or leave the stage out by "
+        f'WITHOUT="{stage.__name__}")'
+        for stage, programs in STAGES.items()
+        for program in programs
+        if stage.__name__ not in without and shutil.which(program) is None
+    ]
+
+
+def make(number: str, out: Path, without: set[str], root: Path = ROOT) -> None:
+    """Makes a release. Raises ReleaseError.
+
+    Args:
+        number: its version.
+        out: the folder of what is published, which is emptied.
+        without: names of stages that are left out.
+        root: the checkout.
+    """
+    if found := [*readiness.unfit(number, root), *missing(without)]:
+        raise ReleaseError("".join(f"\n  - {each}" for each in found))
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as place:
+        release = Release(number, root, Path(place) / "source", out)
+        readiness.git(root, "worktree", "add", "--quiet", "--detach", str(release.source), "HEAD")
         try:
-            try_installation(place / "bin", place / "bin", ROOT / "models")
-        except TrialError as error:
-            raise ReleaseError(f"the installed wheels do not work: {error}") from error
+            for stage in STAGES:
+                if stage.__name__ in without:
+                    print(f"{stage.__name__:10} left out", flush=True)
+                    continue
+                print(f"{stage.__name__:10}", end=" ", flush=True)
+                begun = time.monotonic()
+                made = stage(release)
+                print(f"{made} ({time.monotonic() - begun:.0f} s)", flush=True)
+            commit = readiness.git(release.source, "rev-parse", "HEAD")
+        finally:
+            readiness.git(root, "worktree", "remove", "--force", str(release.source))
+    readiness.git(root, "tag", "--annotate", f"v{number}", commit, "--message", f"draftwire {number}")
+    print(f"tagged v{number}; what is left is the upload: git push origin v{number} v{number}~0:main")
 
 
 def main() -> None:
     """Makes the release that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="as 0.1.0")
-    parser.add_argument("--dry-run", action="store_true", help="do everything but make the tag")
-    parser.add_argument("--skip-tests", action="store_true", help="the tests of this commit have passed elsewhere")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for what is built (default: dist)")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=[stage.__name__ for stage in STAGES if stage is not version],
+        help="leave out a stage; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, help="folder for what is published (default: dist/VERSION)")
     parser.add_argument("--notes", action="store_true", help="print what the changelog says about the version")
     options = parser.parse_args()
     try:
         if options.notes:
-            print(notes(options.version))
+            print(readiness.notes(options.version, ROOT))
             return
-        release(options.version, options.out, tests=not options.skip_tests, tag=not options.dry_run)
+        make(options.version, (options.out or ROOT / "dist" / options.version).absolute(), set(options.without))
     except ReleaseError as error:
         sys.exit(f"no release: {error}")
-
-
-def release(version: str, out: Path, *, tests: bool, tag: bool, root: Path = ROOT) -> None:
-    """Makes a release. Raises ReleaseError."""
-    if found := problems(version, root):
-        raise ReleaseError("".join(f"\n  - {each}" for each in found))
-    if tests and subprocess.run([root / ".ci/run"], check=False).returncode:
-        raise ReleaseError("the tests fail")
-    built = build(version, out, root)
-    try_wheels(built, version)
-    print("\n".join(map(str, built)))
-    if not tag:
-        print(f"everything is ready for v{version}; no tag was made")
-        return
-    _git(root, "tag", "--annotate", f"v{version}", "--message", f"draftwire {version}")
-    print(f"tagged v{version}; publish it: git push origin v{version}")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def _running(program: Path, place: Path, *flags: str) -> Iterator[None]:
     """Runs a service until the end, which has to be a clean one."""
     log = place / f"{program.name}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen([program, *flags], cwd=place, env=_environment(), stdout=output, stderr=output)
+        process = subprocess.Popen([program, *flags], cwd=place, env=environment(), stdout=output, stderr=output)
     try:
         yield
     except BaseException:
@@ -104,7 +104,7 @@ def _wait(draftwire: Path, place: Path, *addresses: str) -> None:
             probe = subprocess.run(
                 [draftwire, "probe", "--address", address],
                 cwd=place,
-                env=_environment(),
+                env=environment(),
                 capture_output=True,
                 check=False,
             )
@@ -127,14 +127,14 @@ def _complete(url: str) -> str:
 
 
 def _run(place: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=place, env=_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrialError(f"{command[0]} ended with status {done.returncode}:\n{done.stderr}")
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    """The variables of all programs: nothing leads to a checkout."""
+def environment() -> dict[str, str]:
+    """Returns the variables of all programs: nothing leads to a checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAFTWIRE_"))}
     return kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 

@@ -25,6 +25,7 @@ from draftwire._calls.endpoints import NAMES_SECONDS
 from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
 from draftwire_core.runtime.process.settings import load_settings, variable_of
 from gateway_service.settings import GatewaySettings
+from scripts.release.release import Release, chart
 from tests.harness.client_packages import node_packages
 from tests.harness.deploy.compose_processes import running_services
 from tests.harness.deploy.dockerfile import Dockerfile
@@ -346,6 +347,12 @@ class TestHelm:
         for arguments in VARIANTS.values():
             done = run_helm("lint", "--strict", str(CHART), *arguments)
             assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_the_chart_of_a_release_is_the_chart(self, tmp_path: Path) -> None:
+        packed = tmp_path / chart(Release("0.1.0", ROOT, ROOT, tmp_path))
+        done = run_helm("template", "draftwire", str(packed), "--namespace", "draftwire")
+        assert done.returncode == 0, done.stderr
+        assert read_objects(done.stdout) == render("draftwire")
 
     def test_the_rendered_example_is_up_to_date(self) -> None:
         """If it is not: python -m tests.harness.deploy.rendered."""

@@ -17,8 +17,8 @@ from draftwire.version import __version__
 from draftwire_core.engine import InProcessGenerator, SamplingParams
 from draftwire_core.engine.kernels.library import available_kernels
 from scripts.release import build_wheels as script
-from scripts.release import release
-from scripts.release.try_installation import OPTIONS, PROMPT, try_installation
+from scripts.release.newcomer import Newcomer, first_steps
+from scripts.release.try_installation import OPTIONS, PROMPT, TrialError, try_installation
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import LONG_PATIENCE
 from tests.harness.wheels import SDK_NEEDS, Built, Installation, build_wheels
@@ -178,11 +178,14 @@ def test_installed_services_and_the_sdk_without_torch_generate_a_text(
 
 
 @has_wheel
-def test_the_release_script_tries_what_it_has_built(built: Built) -> None:
-    every = [built.sdk, *built.services.values(), *built.sdists]
-    release.try_wheels(every, __version__)
-    with pytest.raises(release.ReleaseError, match="the installed wheels are of version"):
-        release.try_wheels(every, "0.0.1")
+@pytest.mark.package_index
+@pytest.mark.timeout(3600)
+def test_a_newcomer_has_an_answer_after_three_commands(built: Built, tmp_path: Path) -> None:
+    """And swaps a drafter and checks the model; all packages but draftwire's come from the index."""
+    newcomer = Newcomer(tmp_path / "environment")
+    assert first_steps(newcomer, built.sdk.parent, __version__, MODELS / "target", kind="wheels") == 3
+    with pytest.raises(TrialError, match=r"draftwire probe 127\.0\.0\.1:1 .* ended with 1: draftwire: no answer"):
+        newcomer.run("draftwire", "probe", "127.0.0.1:1", "--timeout", "1")
 
 
 NEEDS_SERVICES = {

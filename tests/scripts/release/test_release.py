@@ -1,20 +1,26 @@
-"""The release script, on checkouts that are ready and on ones that are not."""
+"""The release script, on checkouts that are ready, on ones that a commit makes so, and on others."""
 
+import hashlib
+import re
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts.release import release as script
-from scripts.release.release import ReleaseError, notes, problems, release
+from scripts.release.readiness import CHART, MANIFEST, PUBLISHED, ReleaseError, notes, prepare, problems
 from tests.harness.checkout import ROOT
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE
 
 pytestmark = [pytest.mark.processes, needs("git")]
 
-CHART = "deploy/helm/draftwire/Chart.yaml"
+NO_BUF = Path("no/buf")
+UNRELEASED = "## [Unreleased]\n\n- Something.\n"
+LONG = {"build", "images", "sbom", "trial"}
+"""Stages that tests of their own cover, or that take minutes."""
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
@@ -32,33 +38,32 @@ CHANGELOG = """# Changelog
 
 
 def git(place: Path, *arguments: str) -> str:
-    person = [part for key in ("user.name=x", "user.email=x@y", "commit.gpgsign=false") for part in ("-c", key)]
-    done = subprocess.run(
-        ["git", *person, *arguments], cwd=place, capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
+    done = subprocess.run(["git", *arguments], cwd=place, capture_output=True, text=True, timeout=PATIENCE, check=True)
     return done.stdout
+
+
+def of_version(name: str, version: str, of_chart: str) -> bytes:
+    """Returns a file of this checkout with another version, and another one in the form of charts."""
+    (fallback,) = re.findall(r'^_UNBUILT = "(.+)"$', (ROOT / "sdk/draftwire/version.py").read_text(), re.MULTILINE)
+    content = (ROOT / name).read_bytes().replace(fallback.encode(), version.encode())
+    return content.replace(fallback.replace(".dev", "-dev").encode(), of_chart.encode())
 
 
 @pytest.fixture
 def ready(tmp_path: Path) -> Path:
     """A checkout that can be released as 1.2.0, with the files that have a version."""
     place = tmp_path / "checkout"
-    fallback = script.re.findall(r'^_UNBUILT = "(.+)"$', (ROOT / "sdk/draftwire/version.py").read_text(), script.re.M)[
-        0
-    ]
-    files = ["pyproject.toml", "sdk/draftwire/version.py", "Dockerfile", "protos/published/draftwire.v1.binpb"]
-    manifests = [CHART, "deploy/kubernetes/draftwire.yaml"]
-    for name in [*files, *manifests]:
+    ignored = "deploy/helm/draftwire/.helmignore"
+    for name in ("pyproject.toml", "sdk/draftwire/version.py", "Dockerfile", PUBLISHED, ignored, CHART, MANIFEST):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
-        content = (ROOT / name).read_bytes()
-        new = "1.2.0" if name in manifests else "1.2.0.dev0"
-        for old in (fallback, fallback.replace(".dev", "-dev")):  # the latter is the chart's own version
-            content = content.replace(old.encode(), new.encode())
-        (place / name).write_bytes(content)
+        version = "1.2.0" if name in (CHART, MANIFEST) else "1.2.0.dev0"
+        (place / name).write_bytes(of_version(name, version, version))
     (place / "CHANGELOG.md").write_text(CHANGELOG)
     (place / "protos/draftwire").mkdir()
     (place / "protos/draftwire/a.proto").touch()
     git(place, "init", "--quiet", "--initial-branch=main")
+    for key, value in (("user.name", "x"), ("user.email", "x@y"), ("commit.gpgsign", "false")):
+        git(place, "config", key, value)
     commit(place)
     return place
 
@@ -87,16 +92,6 @@ def uncommitted(place: Path) -> None:
     (place / "new").touch()
 
 
-def later_contract(place: Path) -> None:
-    (place / "protos/draftwire/a.proto").write_text("message A {}")
-    commit(place)
-
-
-def no_contract(place: Path) -> None:
-    (place / "protos/published/draftwire.v1.binpb").unlink()
-    commit(place)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -113,8 +108,6 @@ def no_contract(place: Path) -> None:
         ),
         (replace(CHART, "version: 1.2.0", "version: 1.1.0"), "Chart.yaml has no line version"),
         (replace(CHART, '"1.2.0"', '"1.1.0"'), "Chart.yaml has no line appVersion"),
-        (later_contract, "the contract has changed since it was published"),
-        (no_contract, "there is no protos/published"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -134,39 +127,83 @@ def test_only_a_release_has_a_version_of_one(version: str, ready: Path) -> None:
 def test_the_notes_are_the_versions_section(ready: Path) -> None:
     assert notes("1.2.0", ready) == "### Added\n\n- Something."
     assert notes("1.1.0", ready) == "- Older."
-    with pytest.raises(ReleaseError, match=r"no section of 1\.0\.0"):
+    with pytest.raises(ReleaseError, match=r"says nothing about 1\.0\.0"):
         notes("1.0.0", ready)
 
 
-def test_a_tag_is_made_last_and_not_in_a_dry_run(ready: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The build, which the wheels' tests cover, is left out."""
-    done: list[str] = []
+def test_a_commit_makes_it_ready(ready: Path) -> None:
+    (ready / "CHANGELOG.md").write_text(f"# Changelog\n\n{UNRELEASED}")
+    for name in (CHART, MANIFEST):
+        (ready / name).write_bytes(of_version(name, "1.2.0.dev0", "1.2.0-dev0"))
+    commit(ready)
+    assert len(problems("1.2.0", ready)) > 3
+    prepare("1.2.0", ready, NO_BUF)
+    assert problems("1.2.0", ready) == []
+    assert notes("1.2.0", ready) == "- Something."
+    assert git(ready, "log", "--format=%s").splitlines()[0] == "Release 1.2.0"
+    prepare("1.2.0", ready, NO_BUF)
+    assert len(git(ready, "log", "--format=%s").splitlines()) == 3
 
-    def build(version: str, out: Path, root: Path) -> list[Path]:
-        done.append("built")
-        assert git(ready, "tag") == ""
-        return []
 
-    monkeypatch.setattr(script, "build", build)
-    monkeypatch.setattr(script, "try_wheels", lambda built, version: done.append("tried"))
-    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.setenv(name, "x@y")
-    release("1.2.0", tmp_path, tests=False, tag=False, root=ready)
-    assert done == ["built", "tried"]
-    assert git(ready, "tag") == ""
-    release("1.2.0", tmp_path, tests=False, tag=True, root=ready)
+def test_a_candidate_has_the_charts_form_of_its_version(ready: Path) -> None:
+    (ready / "CHANGELOG.md").write_text(f"# Changelog\n\n{UNRELEASED}")
+    (ready / CHART).write_text('version: 1.2.0-dev0\nappVersion: "1.2.0.dev0"\n')
+    (ready / MANIFEST).write_text("  image: draftwire-verifier:1.2.0.dev0-cpu\n")
+    commit(ready)
+    prepare("1.2.0rc1", ready, NO_BUF)
+    assert problems("1.2.0rc1", ready) == []
+    assert (ready / CHART).read_text() == 'version: 1.2.0-rc1\nappVersion: "1.2.0rc1"\n'
+
+
+def test_the_contract_is_published_if_it_has_changed(ready: Path, tmp_path: Path) -> None:
+    (ready / "protos/draftwire/a.proto").write_text("message A {}")
+    commit(ready)
+    with pytest.raises(ReleaseError, match="no/buf, which publishes the contract: npm"):
+        prepare("1.2.0", ready, NO_BUF)
+    buf = tmp_path / "buf"
+    buf.write_text(f'#!/bin/sh\necho "$@" > {PUBLISHED}\n')
+    buf.chmod(0o755)
+    prepare("1.2.0", ready, buf)
+    assert git(ready, "show", "--format=", "--name-only").split() == [PUBLISHED]
+    assert "build protos" in (ready / PUBLISHED).read_text()
+
+
+def test_what_is_published_and_a_tag(ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    script.make("1.2.0", out, LONG, ready)
+    assert {file.name for file in out.iterdir()} == {"draftwire-chart-1.2.0.tgz", "notes.md", "SHA256SUMS"}
+    lines = [line.split() for line in (out / "SHA256SUMS").read_text().splitlines()]
+    assert {name: digest for digest, name in lines} == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in out.iterdir() if file.name != "SHA256SUMS"
+    }
+    with tarfile.open(out / "draftwire-chart-1.2.0.tgz") as chart:
+        assert chart.getnames() == ["draftwire/Chart.yaml"]
     assert git(ready, "tag").split() == ["v1.2.0"]
     assert git(ready, "cat-file", "-t", "v1.2.0").strip() == "tag"
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[:-1]] == [stage.__name__ for stage in script.STAGES]
+    assert told[-1].endswith("what is left is the upload: git push origin v1.2.0 v1.2.0~0:main")
     with pytest.raises(ReleaseError, match=r"there is a tag v1\.2\.0"):
-        release("1.2.0", tmp_path, tests=False, tag=True, root=ready)
+        script.make("1.2.0", out, LONG, ready)
 
 
-def test_no_tag_if_the_tests_fail(ready: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (ready / ".ci").mkdir()
-    (ready / ".ci/run").write_text("#!/bin/sh\nexit 3\n")
-    (ready / ".ci/run").chmod(0o755)
-    commit(ready)
-    monkeypatch.setattr(script, "build", lambda *arguments: pytest.fail("it goes on"))
-    with pytest.raises(ReleaseError, match="the tests fail"):
-        release("1.2.0", tmp_path, tests=True, tag=True, root=ready)
+def test_no_tag_if_a_stage_fails(ready: Path, tmp_path: Path) -> None:
+    """There is nothing to build in this checkout."""
+    with pytest.raises(ReleaseError, match=r"build_wheels\.py"):
+        script.make("1.2.0", tmp_path / "out", LONG - {"build"}, ready)
     assert git(ready, "tag") == ""
+    assert len(git(ready, "worktree", "list").splitlines()) == 1
+
+
+def test_changes_that_are_not_committed_are_refused(ready: Path, tmp_path: Path) -> None:
+    uncommitted(ready)
+    with pytest.raises(ReleaseError, match="not committed"):
+        script.make("1.2.0", tmp_path / "out", LONG, ready)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    found = script.missing(set())
+    assert any(each.startswith("images: buildah is not installed (apt-get install buildah, or ") for each in found)
+    assert script.missing({"images"}) == []

@@ -89,12 +89,12 @@ def test_the_list_has_the_packages_of_an_installation_alone() -> None:
             {"ref": "t", "dependsOn": ["b==1"]},
         ],
     }  # fmt: skip
-    listed = only(told, {"a", "b"})
+    listed = only(told, {"a", "b"}, "1.2.3")
     assert [each["name"] for each in listed["components"]] == ["A", "b"]
     assert listed["dependencies"] == [
         {"ref": "root", "dependsOn": ["a==1"]}, {"ref": "a==1", "dependsOn": ["b==1"]}, {"ref": "b==1"},
     ]  # fmt: skip
-    assert listed["metadata"]["component"]["version"]
+    assert listed["metadata"]["component"]["version"] == "1.2.3"
 
 
 @pytest.mark.processes
