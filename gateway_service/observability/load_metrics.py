@@ -21,7 +21,7 @@ class LoadMetrics(Collector):
     def __init__(self) -> None:
         """Starts without loads."""
         self.by_model: Mapping[str, Sequence[EngineStatus]] = {}
-        """Reports of each model's engines, by the model's name; to be set before an exposition."""
+        """The last reports of the engines of each model, by the model's name; to be set before an exposition."""
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics, for each exposition."""

@@ -56,11 +56,11 @@ class Metrics:
         self.keys = KeyMetrics(self._registry)
         self.verifiers = VerifierMetrics()
         self._registry.register(self.verifiers)
+        self.loads = LoadMetrics()
+        self._registry.register(self.loads)
         expiry = Gauge(f"draftwire:{EXPIRY}", EXPIRY_MEANING, ("setting",), registry=self._registry)
         for setting in certificates.seconds():
             expiry.labels(setting).set_function(partial(certificates.of, setting))
-        self.loads = LoadMetrics()
-        self._registry.register(self.loads)
 
     def finished(self, generation: Generation) -> None:
         """Counts a finished choice."""

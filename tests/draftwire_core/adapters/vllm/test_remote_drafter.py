@@ -89,6 +89,7 @@ def test_drafters_are_told_how_a_request_is_sampled(vllm: MakeVllm, listen: List
 def test_a_verifier_in_front_of_vllm_chooses_the_drafters_of_a_request(vllm: MakeVllm, listen: Listen) -> None:
     one, other = listen("a:1"), listen("b:1")
     fake = vllm("a:1", "b:1")
+    assert fake.drafter.drafter_names == ["a:1", "b:1"]
     plain = fake.add("plain", [1, 2, 3], 4000, extra_args=RequestOptions(speculate=False).extra_args())
     named = fake.add("named", [4, 5, 6], 4000, extra_args=RequestOptions(drafter_names=("b:1",)).extra_args())
     fake.run(lambda: named.accepted > 5)
