@@ -24,7 +24,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from draftwire_core.engine.model.cuda.kernels import attention, packed_product, product
-from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
+from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
 from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
@@ -58,7 +58,7 @@ def tensor(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 def launches() -> None:
     """Launches all kernels at the model's shapes."""
-    for rows in (1, 32, 64, 1024):
+    for rows in (1, 32, 64, 256, 640, 1024):
         hidden = tensor(rows, WIDTH)
         multiply(hidden, tensor(QKV, WIDTH), tensor(QKV))
         multiply(tensor(rows, INNER), tensor(WIDTH, INNER), add_to=tensor(rows, WIDTH, dtype=torch.float32))
@@ -88,6 +88,9 @@ def launches() -> None:
         query = tensor(rows, HEADS, dim)
         for window, softcap, sinks in ((None, None, None), (1024, 50.0, tensor(HEADS))):
             attend_slots(work, query, keys, values, query, 0.1, window, softcap, sinks)
+            few = query[:2]
+            tiles = tiles_of(HEADS // KV_HEADS)
+            attend_slots(work, few, keys, values, few, 0.1, window, softcap, sinks, tiles)
 
 
 def few_bits(hidden: Tensor, code: Any, group: int, zero: int) -> None:

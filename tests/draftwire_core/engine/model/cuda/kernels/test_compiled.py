@@ -17,8 +17,9 @@ SMALL = 99 * 1024
 """Bytes that other GPUs since Ampere have."""
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program can have, on NVIDIA's A100 and H100."""
-SPILLED = {"product_kernel": 128, "packed_product_kernel": 2560}
-"""Bytes that a thread may spill, in prompts' products: those that are fastest on an H200 do."""
+SPILLED = {"product_kernel": 128, "packed_product_kernel": 2560, "attention_parts_kernel": 44}
+"""Bytes that a thread may spill: in prompts' products, where those that are fastest on an H200 do, and in attention in
+tiles of 16 queries."""
 PRODUCTS = ("product_kernel", "packed_product_kernel", "attention_parts_kernel")
 
 
