@@ -94,9 +94,8 @@ def likeliest(logits: Tensor) -> Likeliest:
     if fits(logits):
         rows = len(logits)
         batch = SamplingBatch.build([_GREEDY] * rows, [0] * rows, logits.device)
-        token_ids, scores, _ = best_tokens(logits, batch, LIKELIEST, log_probs=False)
-        top = scores[:, :1]
-        found = scores - top - (logits - top).exp_().sum(1, keepdim=True).log_()  # half the time of `best_tokens`' own
+        token_ids, _, found = best_tokens(logits, batch, LIKELIEST, log_probs=True)
+        assert found is not None, "they were requested"
     else:
         token_ids, found = top_log_probs(logits, LIKELIEST)
         lacking = (0, LIKELIEST - found.shape[1])
