@@ -50,11 +50,11 @@ WAYS = ("tokens", "probabilities")
 _TOGETHER = 12
 _MODELS = Path(__file__).parents[2] / "models"
 _END = "\n\nAnswer:\n"
-"""What follows a prompt, since the target is no chat model."""
+"""Text after a prompt, since the target is no chat model."""
 
 
 class Material(NamedTuple):
-    """What is learned, and from whom."""
+    """A draft model that learns, and the target that it learns from."""
 
     target: str
     draft: str

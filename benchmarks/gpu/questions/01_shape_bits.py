@@ -60,7 +60,7 @@ def products(widths: Widths) -> list[tuple[int, int, Gate | None]]:
 
 
 def find(device: torch.device) -> Figures:
-    """What the trials rule out, by model."""
+    """Shapes and tiles that the trials rule out, by model."""
     if device.type == "cpu":
         from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 

@@ -69,7 +69,7 @@ class Plan:
     plain, so that its time is measured; or nobody drafts."""
     ends: list[list[float]] = field(default_factory=list)
     """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
-    drafted nodes would attach. None if nobody drafts."""
+    drafted nodes would attach. Empty if nobody drafts."""
 
 
 class Planner:
