@@ -25,17 +25,19 @@ from draftwire_core.engine.model.cuda.kernel_support import missing
 from draftwire_core.engine.model.described_model import context_of
 from draftwire_core.engine.model.reading.read_model import resolve_dtype
 from draftwire_core.runtime.process.rank_settings import Device
+from draftwire_core.suggesting.capacity import KV_BYTES, Q4_0, Q8_0
+from draftwire_core.suggesting.device_roofs import read_bandwidth
 from draftwire_core.suggesting.target_facts import TargetFacts, facts_of
 from verifier_service.settings import LEAST_SLOTS, VerifierSettings
 
 _STEP_BYTES = 3 << 29
 """Memory of a GPU next to weights and cache: CUDA graphs, the largest step, and what is left over."""
-_NARROWED = {"q8_0": 8.5 / 16, "q4_0": 4.5 / 16}
+_NARROWED = {"q8_0": Q8_0 / 16, "q4_0": Q4_0 / 16}
 """Bytes of weights that are quantised at load, as a share of theirs in bfloat16."""
 _REACHED = 0.6
 """Share of the memory's speed that plain decoding on an H200 reached (benchmarks/results/gpu)."""
-_COPIED = {"cpu": 1 << 27, "cuda": 1 << 30}
-"""Bytes that are copied to measure the memory's speed."""
+_COPIED = 1 << 30
+"""Bytes that are copied to measure the speed of a GPU's memory."""
 _COPIES = 5
 
 
@@ -81,7 +83,7 @@ def findings(settings: VerifierSettings, device: Device) -> Iterator[Finding]:
         lacking = missing(place, resolve_dtype(settings.dtype, place), config, context)
         good = lacking is None or settings.allow_slow_layers
         yield Finding("kernels", good, lacking or "the smallest one compiles and runs")
-    yield _memory(settings, place, weights, None if config is None else _slot_bytes(config, settings))
+    yield _memory(settings, place, weights, facts.kv_values * KV_BYTES // settings.tensor_parallel)
     yield _speed(place, round(facts.bytes_per_token * share), facts)
 
 
@@ -109,15 +111,8 @@ def _config(checkpoint: Checkpoint, settings: VerifierSettings) -> PretrainedCon
     return found
 
 
-def _slot_bytes(config: PretrainedConfig, settings: VerifierSettings) -> int:
-    """Bytes of a KV slot at one rank, keys and values in two bytes."""
-    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    return int(config.num_hidden_layers) * heads * dim * 4 // settings.tensor_parallel
-
-
-def _memory(settings: VerifierSettings, place: torch.device, weights: int, slot_bytes: int | None) -> Finding:
-    """slot_bytes: None if it is not known, as of GGUF files."""
+def _memory(settings: VerifierSettings, place: torch.device, weights: int, slot_bytes: int) -> Finding:
+    """slot_bytes: of a KV slot at one rank; 0 if the files do not say it."""
     if place.type == "cuda":
         free, total = memory(place)
         share = settings.gpu_memory_utilization if not settings.kv_slots else 1.0
@@ -126,7 +121,7 @@ def _memory(settings: VerifierSettings, place: torch.device, weights: int, slot_
     else:
         free = free_memory() or 0
         room, told = free - weights, f"{free / 1e9:.1f} GB are free"
-    if slot_bytes is None:
+    if not slot_bytes:
         return Finding("memory", room > 0, f"{told}; the KV cache's size is found when the model is loaded")
     slots = max(0, room // slot_bytes)
     wanted = settings.kv_slots or LEAST_SLOTS
@@ -140,20 +135,19 @@ def _speed(place: torch.device, read: int, facts: TargetFacts) -> Finding:
     """The expected speed of plain decoding, one sequence at a time. read: bytes that a token reads."""
     if not read:
         return Finding("speed", True, f"unknown, since {facts.source} does not say what a token reads")
-    copied = _copied_bytes_per_second(place)
-    most = copied / read
+    speed = read_bandwidth() if place.type == "cpu" else _copied_bytes_per_second(place)
+    most = speed / read
     expected = f"about {_REACHED * most:.3g}" if place.type == "cuda" else f"at most {most:.3g}"
-    return Finding("speed", True, f"{expected} tokens/s without drafts, by {copied / 1e9:.0f} GB/s of memory")
+    return Finding("speed", True, f"{expected} tokens/s without drafts, by {speed / 1e9:.0f} GB/s of memory")
 
 
 def _copied_bytes_per_second(place: torch.device) -> float:
-    """Bytes read and written per second by the best of some copies."""
-    source = torch.zeros(_COPIED[place.type], dtype=torch.uint8, device=place)
+    """Bytes that a GPU reads and writes per second, by the best of some copies."""
+    source = torch.zeros(_COPIED, dtype=torch.uint8, device=place)
     target, times = torch.empty_like(source), []
     for _ in range(_COPIES):
         started = time.perf_counter()
         target.copy_(source)
-        if place.type == "cuda":
-            torch.cuda.synchronize(place)
+        torch.cuda.synchronize(place)
         times.append(time.perf_counter() - started)
     return 2 * len(source) / min(times)

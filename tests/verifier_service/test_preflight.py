@@ -29,6 +29,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory's speed is not measured."""
     monkeypatch.setattr(module, "_copied_bytes_per_second", lambda place: 1e9)
+    monkeypatch.setattr(module, "read_bandwidth", lambda: 1e9)
 
 
 @dataclass
