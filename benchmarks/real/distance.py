@@ -8,6 +8,7 @@ prompts with the same output as in llama.cpp compiled for AVX2: of draftwire, of
 instruction sets, of this build run in other ways, and of an older release. So the figures say how often two users of
 llama.cpp get the same outputs. Shares have 95 % intervals (Wilson's), as if prompts had been drawn at random. Where
 outputs part, the lead is that of the likelier one of the two tokens over the next one, in logits, computed here.
+Ratios of divergences have 95 % intervals, too (bootstrap, as if texts had been drawn at random).
 
 Logits: the Kullback-Leibler divergence from the same file with its weights expanded to float32 (transformers), and from
 llama.cpp compiled for AVX2, after each token of some texts, in nats. Nothing here is timed. A run that is killed
@@ -84,6 +85,8 @@ WAYS = {
 """Ways to run llama.cpp that are compared with it. The older release is a wheel with AVX2, too."""
 _LONGEST = 512
 """Tokens of a text or an output with its prompt."""
+_DRAWS = 10_000
+"""Samples of texts for an interval."""
 _SHOWN = 60
 """Characters of a prompt in the report."""
 
@@ -124,6 +127,22 @@ def divergences(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
         expected, got = _log_probabilities(base), _log_probabilities(near)
         found.append(float((np.exp(expected) * (expected - got)).sum()))
     return np.array(found)
+
+
+def ratio(one: np.ndarray, other: np.ndarray, lengths: Sequence[int]) -> str:
+    """Returns the ratio of two means with its 95 % interval: texts are drawn again, with what is alike within each.
+
+    Args:
+        one: the divergences after each token, text by text: [positions].
+        other: the same of another engine.
+        lengths: the texts' tokens.
+    """
+    ends = np.cumsum(lengths)[:-1]
+    sums = np.array([[part.sum() for part in np.split(each, ends)] for each in (one, other)])
+    drawn = np.random.default_rng(0).integers(0, len(lengths), (_DRAWS, len(lengths)))
+    above, below = sums[:, drawn].sum(2)
+    low, high = np.percentile(above / below, [2.5, 97.5])
+    return f"{one.mean() / other.mean():.3f} ({low:.3f} to {high:.3f})"
 
 
 def _log_probabilities(logits: np.ndarray) -> np.ndarray:
@@ -217,8 +236,14 @@ def reference_logits(path: Path, texts: Sequence[Sequence[int]]) -> np.ndarray:
         return np.concatenate([model(torch.tensor([each]), use_cache=False).logits[0].numpy() for each in texts])
 
 
-def compare(reference: np.ndarray, answers: Mapping[str, Answers]) -> dict[str, object]:
-    """Returns the figures of engines, OURS and BASE among them. reference: the logits in float32."""
+def compare(reference: np.ndarray, answers: Mapping[str, Answers], lengths: Sequence[int]) -> dict[str, object]:
+    """Returns the figures of engines, OURS and BASE among them.
+
+    Args:
+        reference: the logits in float32.
+        answers: those of each engine.
+        lengths: the texts' tokens.
+    """
     found: dict[str, object] = {"positions": len(reference)}
     base = answers[BASE]
     few, all_ = len(PROMPTS), len(base.outputs)
@@ -228,10 +253,10 @@ def compare(reference: np.ndarray, answers: Mapping[str, Answers]) -> dict[str, 
         found[f"{engine}: divergence, largest"] = float(away[engine].max())
         if engine == BASE:
             continue
+        found[f"{engine} / {BASE}: divergence, mean"] = ratio(away[engine], away[BASE], lengths)
         found[f"{engine}: divergence from {BASE}, mean"] = float(divergences(base.logits, each.logits).mean())
         found[f"{engine}: equal outputs"] = equal_outputs(base.outputs[:few], each.outputs[:few])
         found[f"{engine}: equal outputs of all"] = share(equal_outputs(base.outputs, each.outputs), all_)
-    found[f"{OURS} / {BASE}: divergence, mean"] = float(away[OURS].mean() / away[BASE].mean())
     found[f"{OURS} / {BASE}: divergence, largest"] = float(away[OURS].max() / away[BASE].max())
     return found
 
@@ -251,7 +276,7 @@ def measure(name: str, path: Path, options: argparse.Namespace) -> dict[str, obj
     for engine, way in {BASE: Way(), **{f"{BASE} {each}": WAYS[each] for each in options.ways}}.items():
         engines[engine] = partial(llama_answers, way, path, order, options.tokens, options.threads)
     answers = {engine: kept_answers(options.answers, f"{name}, {engine}", make) for engine, make in engines.items()}
-    found = compare(reference_logits(path, order["texts"]), answers)
+    found = compare(reference_logits(path, order["texts"]), answers, [len(each) for each in order["texts"]])
     leads = {}
     for text, prompt, one, other in zip(
         prompts, order["prompts"], answers[OURS].outputs, answers[BASE].outputs, strict=True

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from benchmarks.real.distance import BASE, OURS, PROMPTS, Answers, compare, divergences, equal_outputs, parting, share
+from benchmarks.real.distance import (
+    BASE,
+    OURS,
+    PROMPTS,
+    Answers,
+    compare,
+    divergences,
+    equal_outputs,
+    parting,
+    ratio,
+    share,
+)
 
 
 def test_outputs_are_equal_if_all_their_tokens_are() -> None:
@@ -30,12 +41,19 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
     assert share(0, 48) == "0 of 48 (0 to 7 %)"
 
 
+def test_the_interval_of_a_ratio_draws_whole_texts() -> None:
+    one, other = np.array([1.0, 1.0, 4.0, 4.0]), np.array([2.0, 2.0, 2.0, 2.0])
+    assert ratio(one, other, [2, 2]) == "1.250 (0.500 to 2.000)"
+    assert ratio(one, other, [4]) == "1.250 (1.250 to 1.250)"
+    assert ratio(other, other, [2, 2]) == "1.000 (1.000 to 1.000)"
+
+
 def test_engines_are_compared_with_llama_cpp_and_with_float32() -> None:
     reference = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
     outputs = [[1, 2]] * len(PROMPTS) + [[3, 4]] * 2
     base = Answers(outputs, reference * 1.5)
     ours = Answers([[1, 3], *outputs[1:-1], [3, 5]], reference * 2)
-    found = compare(reference, {OURS: ours, BASE: base, "another": base})
+    found = compare(reference, {OURS: ours, BASE: base, "another": base}, [1, 1])
     assert found[f"{OURS}: equal outputs"] == len(PROMPTS) - 1
     assert found[f"{OURS}: equal outputs of all"] == share(len(PROMPTS), len(PROMPTS) + 2)
     assert found["another: equal outputs"] == len(PROMPTS)
