@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Set before anything imports triton: its kernels run in Triton's interpreter, on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if importlib.util.find_spec("structlog"):
     import structlog
