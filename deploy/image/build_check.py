@@ -88,6 +88,7 @@ def main(options: list[str]) -> None:
         arguments = {"PYTHON_IMAGE": base, "DRAFTWIRE_VERSION": VERSION, "DRAFTWIRE_REVISION": REVISION}
         names = ["--target", target, "--tag", image(target)]
         names += [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
+        forget(target)
         command = ["buildah", "bud", "--layers", "--format", "docker", *names, *options, str(ROOT)]
         subprocess.run(command, check=True)
     section("sizes, without compression")
@@ -170,6 +171,14 @@ def base_image() -> str:
 def bound(source: Path, *options: str) -> dict[str, Any]:
     """Returns the bind mount of the models' directory."""
     return {"destination": "/models", "type": "bind", "source": str(source), "options": ["bind", *options]}
+
+
+def forget(target: str) -> None:
+    """Removes earlier images of a target, but not the layers that others have in common with it: Debian's buildah
+    would take the last layer from its cache, with the labels of that version and revision."""
+    title = f"label=org.opencontainers.image.title=draftwire-{target}"
+    if earlier := buildah("images", "--quiet", "--filter", title).split():
+        buildah("rmi", "--force", *set(earlier))
 
 
 def check_labels(target: str, container: Container) -> None:
