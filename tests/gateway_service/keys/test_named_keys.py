@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from draftwire._auth.security import ON_BEHALF_OF
 from tests.gateway_service.conftest import OpenGateway
+from tests.gateway_service.keys.key_tables import bearer, secret, spoil, write
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import eventually
 
@@ -21,27 +22,6 @@ PROMPT = [97, 98, 99, 100]
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 6, "seed": 1}
 TOKENS = len(PROMPT) + 6
 """Tokens of a request."""
-
-
-def secret(name: str) -> str:
-    return f"{name}-0123456789abcdef"
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {secret(name)}"}
-
-
-def write(path: Path, **tables: str) -> Path:
-    """Writes the file of keys, in place of the old one."""
-    new = path.with_suffix(".new")
-    new.write_text("".join(f'[{name}]\nkey = "{secret(name)}"\n{table}\n' for name, table in tables.items()))
-    new.replace(path)
-    return path
-
-
-def spoil(path: Path) -> None:
-    """Leaves the file half written."""
-    path.write_text("[alice")
 
 
 @pytest.fixture
