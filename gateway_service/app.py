@@ -33,6 +33,7 @@ from gateway_service.http.request_body import BodyLimit
 from gateway_service.http.request_log import FINGERPRINT, RequestLog
 from gateway_service.keys.api_keys import RATE_LIMIT_HEADERS, ApiKeys, KeyCheck
 from gateway_service.keys.grant import CLIENT
+from gateway_service.models.discovery import Discovery
 from gateway_service.models.models import Models
 from gateway_service.observability.metrics import Metrics
 from gateway_service.observability.tracing import TELEMETRY
@@ -66,7 +67,10 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with Models(entries, connect, settings.request_seconds) as models:
+        async with (
+            Discovery(entries, connect) as discovered,
+            Models(discovered, connect, settings.request_seconds) as models,
+        ):
             metrics.verifiers.follow(lambda: models.clients)
             checks = ArgumentChecks()
             app.state.gateway = State(settings, models, Responder(settings, metrics, checks), metrics)
