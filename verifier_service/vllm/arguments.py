@@ -28,6 +28,8 @@ _TAKEN = {
     "generation_config": "requests say all of it",
     "logprobs_mode": "the contract has log-probabilities of the target's own logits",
     "disable_log_stats": "GetModelInfo and metrics need the statistics",
+    "enable_lora": "its requests have no field for an adapter: merge it into the checkpoint that --model names",
+    "data_parallel_size": "each engine would have a pool of its own: start a verifier for each, behind one gateway",
 }
 """vLLM's arguments that the verifier sets, by name, with the reason for a refusal."""
 _OUTSIDE = frozenset({"listen", "metrics_listen", "drafter", "tls_cert", "tls_key", "tls_client_ca", "reflection"})

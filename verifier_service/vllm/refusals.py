@@ -23,7 +23,6 @@ REFUSED: Mapping[str, str] = {
     "Verify": "vLLM verifies no drafts of callers",
     "Score": "vLLM scores no texts",
     "sampling.temperature": f"must be 0, or from {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g} with vLLM",
-    "sampling.logit_bias": "is not supported by vLLM with speculation",
     "speculation.acceptance": "must be coupled: vLLM has no other rule",
     "speculation.max_draft_tokens": "must be 0 or absent: vLLM's --speculative-config has the number",
     "speculation.prediction": "is not supported: vLLM verifies drafts of the pool alone",
@@ -46,7 +45,6 @@ def check_request(request: GenerateRequest) -> None:
         {
             "sampling.temperature": request.sampling.HasField("temperature")
             and not _possible_temperature(request.sampling.temperature),
-            "sampling.logit_bias": bool(request.sampling.logit_bias),
             "speculation.max_draft_tokens": speculation.HasField("max_draft_tokens")
             and speculation.max_draft_tokens > 0,
             "speculation.prediction": bool(speculation.prediction.text or speculation.prediction.token_ids),

@@ -45,6 +45,7 @@ class Translate(Protocol):
         sampling: dict[str, Any],
         *,
         ends: frozenset[int],
+        bias: dict[int, float],
         banned: list[list[int]],
         form: dict[str, Any] | None,
         cache_salt: str | None,
@@ -52,9 +53,9 @@ class Translate(Protocol):
         """Returns vLLM's EngineCoreRequest.
 
         tokens: prompt and resumed output. sampling: arguments of vLLM's SamplingParams. ends: tokens that end the
-        output. banned: sequences of tokens that must not occur in it. form: arguments of vLLM's
-        StructuredOutputsParams. cache_salt: keeps the request's prefix from others. Raises ValueError for what vLLM
-        refuses.
+        output. bias: added to the logits of tokens. banned: sequences of tokens that must not occur in it. form:
+        arguments of vLLM's StructuredOutputsParams. cache_salt: keeps the request's prefix from others. Raises
+        ValueError for what vLLM refuses.
         """
 
 
@@ -91,6 +92,7 @@ class VllmRequestReader(RequestReader):
                 order.spec.tokens,
                 sampling_arguments(order),
                 ends=order.spec.eos_token_ids,
+                bias=dict(order.changes.logit_bias),
                 banned=order.changes.banned,
                 form=asked,
                 cache_salt=None if order.spec.takes_prefix else secrets.token_hex(16),

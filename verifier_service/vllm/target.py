@@ -58,13 +58,15 @@ class VllmTarget:
         sampling: dict[str, Any],
         *,
         ends: frozenset[int],
+        bias: dict[int, float],
         banned: list[list[int]],
         form: dict[str, Any] | None,
         cache_salt: str | None,
     ) -> Any:
         """Returns vLLM's EngineCoreRequest, see `request.Translate`. Raises ValueError for what vLLM refuses.
 
-        Forms have been checked and bad words spelled by now, so they are put into what vLLM's own processor returns.
+        Forms have been checked and bad words spelled by now, so they are put into what vLLM's own processor returns, as
+        is the bias, which that refuses with speculation and draftwire's worker applies.
         """
         from vllm.inputs.engine import tokens_input
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -78,6 +80,7 @@ class VllmTarget:
         request.external_req_id = request_id
         params = request.sampling_params
         params._all_stop_token_ids = set(ends)
+        params.logit_bias = bias or None
         if banned:
             params._bad_words_token_ids = banned
         if form is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from vllm import __version__
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
+from vllm.v1.sample.logits_processor import LogitBiasLogitsProcessor
 
 from draftwire_core.adapters.vllm.coupled_verdict import couple
 from draftwire_core.adapters.vllm.pool_front import PoolFront
@@ -42,7 +43,8 @@ class Worker(PlatformWorker):  # type: ignore[misc]
             # with a proposer.
             front.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
             if front.coupled:  # on all ranks, each of which draws all tokens
-                couple(self.model_runner, front.engine_seed)
+                bias = LogitBiasLogitsProcessor(self.vllm_config, self.model_runner.device, False)
+                couple(self.model_runner, front.engine_seed, bias)
         if isinstance(front, RemoteSpeculator):
             front.tap(self.model_runner)
         loaded = super().load_model(*args, **kwargs)

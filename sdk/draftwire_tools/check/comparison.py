@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 from draftwire._async.client import AsyncClient
 from draftwire._messages.requests import Request
@@ -13,7 +15,7 @@ from draftwire._types.speculation import NO_SPECULATION, Speculation, Speculatio
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
 from draftwire_tools.check.case import Budget, Case, Ran
-from draftwire_tools.check.output import Difference, Output, difference
+from draftwire_tools.check.output import Difference, Output, difference, log_prob_gap
 from draftwire_tools.check.request import CheckRequest
 from draftwire_tools.progress import Stage
 
@@ -34,17 +36,25 @@ class Comparison:
         budget: Budget | None = None,
         progress: Stage = lambda name, done: None,
         wanted: Sequence[str] = ("",),
+        refused: Collection[str] = (),
+        *,
+        bits: bool = True,
     ) -> None:
         """budget: the time for plain decoding and all cases; None for any. progress: called with the name of a case
         that begins, and the share of the budget's parts that are done. wanted:
-        beginnings of the names of the cases to run."""
+        beginnings of the names of the cases to run. refused: the capabilities that the verifier refuses; a request that
+        it refuses for one of them is left out. bits: whether log-probabilities must have equal bits."""
         self.cases: list[Case] = []
+        self.gaps: list[float] = []
+        """Without `bits`, the largest distance of log-probabilities in each output that has other ones."""
         self.plainly = Case("plain decoding")
         """Time of plain decoding, by sampling."""
         self._requests = requests
         self._budget = budget or Budget(float("inf"), 1)
         self._progress = progress
         self._wanted = tuple(wanted)
+        self._refused = {each.partition("+")[0] for each in refused}
+        self._bits = bits
         self._plain: dict[tuple[str, int], Output] = {}
         self._own: dict[str, dict[tuple[str, int], Output]] = {}
         """Plain outputs of verifiers with other numerics than the first one, by their numerics."""
@@ -64,7 +74,14 @@ class Comparison:
             if request.number and over():
                 break
             began = time.perf_counter()
-            output, stats = await run(request)
+            try:
+                output, stats = await run(request)
+            except DraftwireError as error:
+                if not (refusal := self._refusal(error)):
+                    raise
+                if not request.number:
+                    self.cases.append(Case(request.sampling, not_run=f"not tried: {refusal}"))
+                continue
             self._plain[request.key] = output
             self.plainly.of(request.sampling).count(Ran(output, stats, time.perf_counter() - began))
 
@@ -135,11 +152,16 @@ class Comparison:
         over = self._budget.begin()
         requests = [request for request in self._requests if request.key in plain and only(request)]
         found: dict[int, tuple[Ran, Difference | None]] = {}
+        refusals: Counter[str] = Counter()
         left = iter(range(len(requests)))
 
         async def compare_one(place: int, run: Run) -> None:
             request = requests[place]
-            found[place] = await self._compare(name, request, run, plain[request.key])
+            compared = await self._compare(name, request, run, plain[request.key])
+            if isinstance(compared, str):
+                refusals[compared] += 1
+            else:
+                found[place] = compared
 
         async def compare_next(run: Run) -> None:
             for place in left:
@@ -158,8 +180,10 @@ class Comparison:
                     await asyncio.gather(*(compare_one(place, prepared) for place in group))
         for place in sorted(found):
             case.of(requests[place].sampling).add(*found[place])
-        if len(found) < len(requests):
-            case.not_run = f"{len(requests) - len(found)} of {len(requests)} requests left out: its time was over"
+        left_out = [f"{count} of {len(requests)} requests not tried: {why}" for why, count in refusals.items()]
+        if late := len(requests) - len(found) - refusals.total():
+            left_out.append(f"{late} of {len(requests)} requests left out: its time was over")
+        case.not_run = "; ".join(left_out)
         return case
 
     def leave_out(self, name: str, why: str) -> None:
@@ -168,18 +192,29 @@ class Comparison:
             self._budget.begin()
             self.cases.append(Case(name, not_run=why))
 
+    def _refusal(self, error: DraftwireError | Failure) -> str:
+        """Returns the error if the verifier says of the fields at fault that it refuses them, else an empty text."""
+        fields = {each.partition("[")[0] for each in getattr(error, "fields", ())}
+        return str(error) if fields and fields <= self._refused else ""
+
     async def _compare(
         self, name: str, request: CheckRequest, run: Run, plain: Output
-    ) -> tuple[Ran, Difference | None]:
+    ) -> tuple[Ran, Difference | None] | str:
+        """Returns what a request has shown, or the reason for which the verifier refuses it."""
         began = time.perf_counter()
         try:
             output, stats = await run(request)
         except (DraftwireError, Failure) as error:
+            if refusal := self._refusal(error):
+                return refusal
             failed = Difference(name, "error", 0, f"{len(plain.token_ids)} tokens", str(error), request.to_json())
             return Ran(None, NO_SPECULATION, time.perf_counter() - began), failed
         ran = Ran(output, stats, time.perf_counter() - began)
         if output.resumed_at:
             plain = plain.after(output.resumed_at, output.text)
+        if not self._bits and (gap := log_prob_gap(plain, output)):
+            self.gaps.append(gap)
+            output = replace(output, logprobs=plain.logprobs)
         return ran, difference(name, request, plain, output)
 
 

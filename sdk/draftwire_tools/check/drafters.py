@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.speculation import Planning, Speculation, SpeculationStats
-from draftwire.errors import BusyError, DrafterNotFoundError
+from draftwire.errors import BusyError, DrafterNotFoundError, UnsupportedDrafterError
 from draftwire_tools.check.comparison import generate
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.request import CheckRequest
@@ -142,7 +142,8 @@ class ChangingDrafters:
 
 @asynccontextmanager
 async def changing(client: AsyncClient, addresses: Sequence[str]) -> AsyncIterator[ChangingDrafters]:
-    """Yields attached copies of drafters; next to a single one, of a drafter that needs no model.
+    """Yields attached copies of drafters; next to a single one, of a drafter that needs no model, or a second copy if
+    the pool has none of these.
 
     Raises:
         DraftwireError: a drafter cannot be attached again, for example because only it can reach the verifier.
@@ -151,7 +152,12 @@ async def changing(client: AsyncClient, addresses: Sequence[str]) -> AsyncIterat
     spare = [each for each in DEFAULT if each not in addresses] if len(addresses) == 1 else []
     made = ChangingDrafters(client, [*addresses, *spare[:1]])
     try:
-        await made.attach()
+        try:
+            await made.attach()
+        except UnsupportedDrafterError:
+            await made.detach()
+            made = ChangingDrafters(client, addresses * 2)
+            await made.attach()
         yield made
     finally:
         await made.detach()

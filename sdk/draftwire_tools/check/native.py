@@ -73,11 +73,13 @@ class NativeCheck:
             further = variants(info, lengths, self.max_tokens) if self.target is not None else []
             parts = _FIXED_CASES + len(found) + 2 * len(further)  # verifiers take time to start
             budget = Budget(60 * self.minutes, parts)
-            comparison = Comparison(requests, budget, progress)
+            refused = info.capabilities.refused if info.capabilities is not None else []
+            comparison = Comparison(requests, budget, progress, refused=refused, bits=info.bit_exact)
             await comparison.run_plain(partial(generate, client, speculation=PLAIN, prefix_cache=False))
             await compare_ways(client, comparison, found)
             progress("distributions", budget.done)
-            tests = await self._distributions(client, prompts[0], found, budget.begin(_TEST_PARTS))
+            ways = sampled_ways(found, rejection="speculation.acceptance" not in refused)
+            tests = await self._distributions(client, prompts[0], ways, budget.begin(_TEST_PARTS))
             progress("speed", budget.done)
             speed = await self._speed(client, requests, found, budget.take(_SPEED_PARTS), comparison.token_seconds)
             if self.target is not None:
@@ -93,11 +95,13 @@ class NativeCheck:
             )
 
     async def _distributions(
-        self, client: AsyncClient, prompt: CheckPrompt, found: Sequence[Drafter], over: Callable[[], bool]
+        self,
+        client: AsyncClient,
+        prompt: CheckPrompt,
+        ways: Sequence[tuple[str, Speculation]],
+        over: Callable[[], bool],
     ) -> list[DistributionTest]:
-        if not self.seeds:
-            return []
-        return await run_distribution_tests(client, prompt, sampled_ways(found), self.seeds, over)
+        return await run_distribution_tests(client, prompt, ways, self.seeds, over) if self.seeds else []
 
     async def _speed(
         self,
@@ -139,18 +143,19 @@ class NativeCheck:
         }
 
 
-def sampled_ways(found: Sequence[Drafter]) -> list[tuple[str, Speculation]]:
+def sampled_ways(found: Sequence[Drafter], *, rejection: bool = True) -> list[tuple[str, Speculation]]:
     """Returns the ways whose sampled tokens are tested, by name. Drafters that translate are left out of the rule of
-    rejection: they draw from other tokens than they propose, so they report no distributions, which it needs."""
+    rejection: they draw from other tokens than they propose, so they report no distributions, which it needs.
+    rejection: whether the verifier has this rule."""
     ways = [("plain", PLAIN), ("all drafters", drafting([drafter.name for drafter in found]))]
     trusted = [
         drafter.name
         for drafter in found
         if drafter.trusted and not (drafter.model is not None and drafter.model.draft_tokenizer_sha256)
     ]
-    if trusted:
-        rejection = Speculation(drafters=trusted, planning="always", acceptance="rejection")
-        ways.append(("all trusted drafters, rule of rejection", rejection))
+    if trusted and rejection:
+        by_ratio = Speculation(drafters=trusted, planning="always", acceptance="rejection")
+        ways.append(("all trusted drafters, rule of rejection", by_ratio))
     return ways
 
 
@@ -195,10 +200,13 @@ async def compare_ways(client: AsyncClient, comparison: Comparison, found: Seque
 def _notes(info: VerifierInfo, comparison: Comparison, further: Sequence[Variant]) -> list[str]:
     notes = []
     if not info.bit_exact:
-        notes.append(
+        notes += [
             "the verifier does not claim equal bits in every batch (bit_exact is no), so differences are possible "
-            "without a fault; a verifier with --reproducible refuses such a model on a GPU"
-        )
+            "without a fault; a verifier with --reproducible refuses such a model on a GPU",
+            _law(info, comparison),
+        ]
+    if info.capabilities is not None and info.capabilities.refused:
+        notes.append(f"not tried, because the engine refuses it: {', '.join(info.capabilities.refused)}")
     drafted = [case for case in comparison.cases if "always" in case.name or "together" in case.name]
     silent = [case.name for case in drafted if case.compared and not case.draft_tokens]
     if silent:
@@ -206,3 +214,14 @@ def _notes(info: VerifierInfo, comparison: Comparison, further: Sequence[Variant
     if not further:
         notes.append("other processes, numbers of threads, kernels and preemption are compared only with --target")
     return notes
+
+
+def _law(info: VerifierInfo, comparison: Comparison) -> str:
+    """Says which law was found to hold, and on which model."""
+    engine = "" if info.capabilities is None else f", engine {info.capabilities.engine}"
+    held = "does not hold" if any(case.differences for case in comparison.cases) else "holds"
+    bits = "log-probabilities have equal bits"
+    if comparison.gaps:
+        bits = f"log-probabilities of {len(comparison.gaps)} outputs differ, by at most {max(comparison.gaps):.1g}"
+    model = f"{info.model_id} ({info.dtype}, {info.device}{engine})"
+    return f"law 1 (one output) {held} on {model} by what was compared; {bits}"

@@ -127,6 +127,16 @@ def first_difference(plain: Output, other: Output) -> tuple[str, int, str, str] 
     return None
 
 
+def log_prob_gap(plain: Output, other: Output) -> float:
+    """Returns the largest distance of the log-probabilities that two outputs with the same tokens give a token; 0 for
+    other tokens."""
+    if plain.token_ids != other.token_ids:
+        return 0.0
+    places = zip(plain.logprobs, other.logprobs, strict=False)
+    pairs = ((dict(one), dict(two)) for one, two in places)
+    return max((abs(one[token] - two[token]) for one, two in pairs for token in one.keys() & two.keys()), default=0.0)
+
+
 def _tokens(output: Output, first: int) -> str:
     ids, texts = output.token_ids[first : first + _CONTEXT], output.token_texts[first : first + _CONTEXT]
     return f"{list(ids)} {''.join(texts)!r}" if ids else "(ended)"

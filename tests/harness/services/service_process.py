@@ -16,12 +16,14 @@ from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE
 
-START_SECONDS = LONG_PATIENCE
-"""Time limit of a start: importing torch is slow on a busy machine."""
-
 
 class ServiceProcess:
     """A process that starts at once; `address` waits until it serves, so several can start in parallel."""
+
+    start_seconds = LONG_PATIENCE
+    """Time limit of a start: importing torch is slow on a busy machine."""
+    listeners = 1
+    """Number of the log's lines `listening` once it serves; the last one has its address."""
 
     def __init__(
         self,
@@ -58,15 +60,15 @@ class ServiceProcess:
     @cached_property
     def address(self) -> str:
         """The HOST:PORT it serves on, once it serves. Raises RuntimeError."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while True:
-            for event in self.events():
-                if event["event"] == "listening":
-                    return str(event["address"])
+            listening = [event["address"] for event in self.events() if event["event"] == "listening"]
+            if len(listening) == self.listeners:
+                return str(listening[-1])
             if not self.alive:
                 raise RuntimeError(f"it ended with {self.process.returncode}:\n{self.log.read_text(errors='replace')}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"it does not serve after {START_SECONDS:g} s; its log is {self.log}")
+                raise RuntimeError(f"it does not serve after {self.start_seconds:g} s; its log is {self.log}")
             time.sleep(0.02)
 
     def serving(self) -> Self:

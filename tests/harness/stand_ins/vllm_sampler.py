@@ -1,4 +1,4 @@
-"""vLLM's sampler and rejection sampler as runner V1 calls them, with a bias in the place of processors of logits."""
+"""vLLM's sampler and rejection sampler as runner V1 calls them, with stand-ins for processors of logits."""
 
 from __future__ import annotations
 
@@ -30,8 +30,27 @@ class Metadata:
     temperature: Tensor
     all_greedy: bool
     bias: Tensor
-    """[requests, V], which a processor adds to the logits of a request."""
+    """[requests, V], which the penalties add to the logits of a request."""
     max_num_logprobs: int | None = None
+
+
+class Bias:
+    """LogitBiasLogitsProcessor."""
+
+    def __init__(self, biases: Mapping[int, Mapping[int, float]] | None = None) -> None:
+        """biases: by request and token."""
+        self.biases = biases or {}
+
+    def apply(self, logits: Tensor) -> Tensor:
+        for request, bias in self.biases.items():
+            for token, value in bias.items():
+                logits[request, token] += value
+        return logits
+
+
+def penalised(logits: Tensor, bias: Tensor) -> Tensor:
+    """Returns logits after the penalties, which scale what they find."""
+    return torch.where(logits > 0, logits / 1.5, logits * 1.5) + bias
 
 
 class TopKTopP(torch.nn.Module):
@@ -44,11 +63,12 @@ class TopKTopP(torch.nn.Module):
 
 
 class Sampler(torch.nn.Module):
-    """Sampler: processors, greedy tokens, temperature, then `topk_topp_sampler`."""
+    """Sampler: processors, penalties, greedy tokens, temperature, then `topk_topp_sampler`."""
 
-    def __init__(self) -> None:
+    def __init__(self, processors: Sequence[Bias]) -> None:
         super().__init__()
         self.topk_topp_sampler: torch.nn.Module = TopKTopP()
+        self._processors = processors
 
     def forward(
         self,
@@ -57,14 +77,16 @@ class Sampler(torch.nn.Module):
         predict_bonus_token: bool = False,
         logprobs_mode_override: str | None = None,
     ) -> Output:
-        logits = logits + sampling_metadata.bias
+        told = None if sampling_metadata.max_num_logprobs is None else SimpleNamespace(logprobs=logits.clone())
+        for processor in self._processors:
+            logits = processor.apply(logits)
+        logits = penalised(logits, sampling_metadata.bias)
         greedy = logits.argmax(1)
         if sampling_metadata.all_greedy:
             return Output(greedy.int().unsqueeze(1))
         cold = sampling_metadata.temperature == 0
         scaled = logits / torch.where(cold, 1.0, sampling_metadata.temperature).unsqueeze(1)
         random, _ = self.topk_topp_sampler(scaled, {}, None, None)
-        told = None if sampling_metadata.max_num_logprobs is None else SimpleNamespace(logprobs=logits)
         return Output(torch.where(cold, greedy, random).int().unsqueeze(1), told)
 
 
@@ -77,7 +99,8 @@ class RejectionSampler:
         self.sampler = sampler
 
     def apply_logits_processors(self, logits: Tensor, sampling_metadata: Metadata, metadata: Any) -> Tensor:
-        return logits.add_(sampling_metadata.bias.repeat_interleave(torch.tensor(metadata.num_draft_tokens), 0))
+        counts = torch.tensor(metadata.num_draft_tokens)
+        return penalised(logits, sampling_metadata.bias.repeat_interleave(counts, 0))
 
     def __call__(self, metadata: Any, draft_probs: Any, logits: Tensor, sampling_metadata: Metadata) -> Output:
         width = max(metadata.num_draft_tokens) + 1
@@ -89,13 +112,18 @@ class RejectionSampler:
 
 def runner_of(requests: Mapping[str, Mapping[str, Any]], lengths: Sequence[int]) -> Any:
     """Returns a model runner V1 with requests, by their sampling parameters, and their lengths."""
-    sampler = Sampler()
+    processors: list[Bias] = []
+    sampler = Sampler(processors)
     return SimpleNamespace(
         device=torch.device("cpu"),
         sampler=sampler,
         rejection_sampler=RejectionSampler(sampler),
         speculative_config=SimpleNamespace(rejection_sample_method="standard"),
-        input_batch=SimpleNamespace(req_ids=list(requests), num_tokens_no_spec=np.array(lengths)),
+        input_batch=SimpleNamespace(
+            req_ids=list(requests),
+            num_tokens_no_spec=np.array(lengths),
+            logitsprocs=SimpleNamespace(non_argmax_invariant=processors),
+        ),
         requests={
             name: SimpleNamespace(sampling_params=SimpleNamespace(**GREEDY | dict(given)))
             for name, given in requests.items()

@@ -28,10 +28,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
     for flag in ("--model", "--tokenizer", "--worker-cls", "--generation-config", "--logprobs-mode", "--dtype"):
         made.add_argument(flag)
-    for flag in ("--skip-tokenizer-init", "--trust-remote-code", "--disable-log-stats"):
+    for flag in ("--skip-tokenizer-init", "--trust-remote-code", "--disable-log-stats", "--enable-lora"):
         made.add_argument(flag, action="store_true")
     made.add_argument("--speculative-config", type=json.loads)
     made.add_argument("--max-num-seqs", type=int)
+    made.add_argument("--data-parallel-size", type=int, default=1)
     made.add_argument("--max-logprobs", type=int, default=20)
     return made
 
@@ -64,6 +65,8 @@ def test_the_number_of_draft_tokens_may_be_said() -> None:
         (["--model", "other"], "--model after --"),
         (["--worker-cls", "mine"], "--worker-cls after --"),
         (["--disable-log-stats"], "--disable-log-stats after --"),
+        (["--enable-lora"], "--enable-lora after --: .* merge it into the checkpoint that --model names"),
+        (["--data-parallel-size", "2"], "--data-parallel-size after --: .* start a verifier for each"),
         (["--speculative-config", '{"method": "eagle"}'], "--speculative-config after --: .* got method"),
     ],
 )

@@ -69,6 +69,7 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
             "min_p": 0.1,
             "seed": 2**64 - 1,
             "banned_token_ids": [5],
+            "logit_bias": {6: 1.5},
         },
         max_tokens=20,
         min_tokens=3,
@@ -102,7 +103,7 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
         ).extra_args(),
     }
     assert found.rest["tokens"][-2:] == [11, 12]
-    assert found.rest["ends"] == {2, 9} and found.rest["banned"] == [[5]]
+    assert found.rest["ends"] == {2, 9} and found.rest["banned"] == [[5]] and found.rest["bias"] == {6: 1.5}
     assert len(found.rest["cache_salt"]) == 32
 
 
@@ -129,7 +130,6 @@ def test_a_form_is_checked_here_and_passed_on_in_the_librarys_notation(tokenizer
 TYPICAL = SpeculationOptions(acceptance=ACCEPTANCE_RULE_TYPICAL)
 CASES: dict[str, dict[str, Any]] = {
     "sampling.temperature": {"sampling": {"temperature": 2.5}},
-    "sampling.logit_bias": {"sampling": {"logit_bias": {5: 1.0}}},
     "speculation.acceptance": {"speculation": TYPICAL, "sampling": {"temperature": 1.0}},
     "speculation.max_draft_tokens": {"speculation": {"max_draft_tokens": 3}},
     "speculation.prediction": {"speculation": {"prediction": {"text": "a"}}},

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,14 @@ import pytest
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.services import Services
-from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
+from benchmarks.peers.vllm_environment import vllm_environment
 from draftwire import Client, Generation, Speculation
 from draftwire.errors import DrafterNotFoundError, DraftwireError, FailedPreconditionError, InvalidFieldError
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.harness.checkout import MODELS, ROOT
+from tests.harness.checkout import MODELS
+from tests.harness.command import Command
 from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.vllm_verifier import VllmVerifier
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
 
 pytestmark = [
@@ -31,12 +30,6 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 
-SMALL = (
-    *("--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
-    *("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", str(64 * 1024 * 1024)),
-)
-"""Arguments of vLLM."""
-PATIENCE = 1500.0
 PROMPT = "def read_config(path):\n    "
 SCHEMA = {
     "type": "object",
@@ -46,39 +39,15 @@ SCHEMA = {
 }
 
 
-def verifier_on_vllm(logs: Path, *flags: str) -> ServiceProcess:
-    """Starts a verifier of the bundled target on vLLM, in vLLM's environment."""
-    environment = vllm_environment()
-    # Of one core, since OpenMP's threads spin, and the verifier and drafters have need of the others.
-    variables = vllm_variables(environment, str(min(os.sched_getaffinity(0))))
-    del variables["VLLM_ENABLE_V1_MULTIPROCESSING"]  # AsyncLLM has processes of its own
-    variables["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes minutes, also of what computes log-probabilities
-
-    def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        assert command[0] == sys.executable
-        return subprocess.Popen([str(environment.python), *command[1:], "--", *SMALL], **options)
-
-    given = ("--model", str(MODELS / "target"), "--engine", "vllm", "--max-sequences", "16", *flags)
-    return ServiceProcess(
-        ["-m", "verifier_service"], given, logs, popen=popen, environment=os.environ | variables, directory=ROOT
-    )
-
-
-def listening(service: ServiceProcess) -> list[str]:
-    """The addresses that are served: first the pool's inside vLLM, then the verifier's."""
-    return [each["address"] for each in service.events() if each["event"] == "listening"]
-
-
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    service = verifier_on_vllm(tmp_path_factory.mktemp("vllm"), "--metrics-listen", "127.0.0.1:0")
+    model = ("--model", str(MODELS / "target"), "--max-sequences", "16")
+    service = VllmVerifier((*model, "--metrics-listen", "127.0.0.1:0"), tmp_path_factory.mktemp("vllm"))
     try:
-        eventually(lambda: not service.alive or len(listening(service)) == 2, "vLLM is loaded", patience=PATIENCE)
-        service.address = listening(service)[1]
-        yield service
+        yield service.serving()
     finally:
         service.process.terminate()
-        status = service.process.wait(PATIENCE)
+        status = service.process.wait(LONG_PATIENCE)
     assert status == 0
 
 
@@ -108,11 +77,11 @@ def told(result: Generation) -> Any:
 
 def test_the_model_and_what_the_engine_refuses(client: Client) -> None:
     info = client.model_info()
-    assert (info.model_id, info.architecture, info.context_length) == ("target", "LlamaForCausalLM", 512)
+    assert (info.model_id, info.architecture, info.context_length) == ("target", "LlamaForCausalLM", 2048)
     assert info.limits.max_sequences == 16 and info.eos_token_ids and info.numerics
     assert not info.bit_exact
     assert info.capabilities is not None and info.capabilities.engine == "vllm"
-    assert {"Verify", "Score", "sampling.logit_bias"} <= set(info.capabilities.refused)
+    assert {"Verify", "Score", "speculation.prediction"} <= set(info.capabilities.refused)
     assert client.health() == "serving"
 
 
@@ -145,6 +114,8 @@ def test_each_way_to_end(client: Client) -> None:
     assert (by_token.finish_reason, by_token.stop_token_id) == ("stop", last)
     longer = client.generate(PROMPT, stop_token_ids=[last], min_tokens=20, **asked)
     assert last not in longer.token_ids[:20] and len(longer.token_ids) >= 20
+    biased = client.generate(PROMPT, logit_bias={last: 100.0}, **{**asked, "max_tokens": 4})
+    assert biased.token_ids == [last] * 4
     other = client.generate(PROMPT, max_tokens=4, banned_token_ids=whole.token_ids[:1], temperature=0.0)
     assert other.token_ids[0] != whole.token_ids[0]
 
@@ -178,7 +149,6 @@ def test_filters_and_forms(client: Client) -> None:
 def test_refusals_name_the_field(client: Client) -> None:
     for options, field in (
         ({"temperature": 3.0}, "sampling.temperature"),
-        ({"logit_bias": {5: 2.0}}, "sampling.logit_bias"),
         ({"speculation": Speculation(prediction="x")}, "speculation.prediction"),
     ):
         with pytest.raises(InvalidFieldError) as caught:
@@ -198,6 +168,7 @@ def test_the_same_tokens_whoever_drafts(client: Client, drafter: str, services: 
         {"temperature": 1.0, "min_p": 0.05},
         {"temperature": 0.8, "top_p": 0.9, "top_k": 50},
         {"temperature": 1.0, "presence_penalty": 0.5},
+        {"temperature": 0.9, "repetition_penalty": 1.2, "logit_bias": {10: 1.5, 11: -3.0, 20: 0.5}},
     ]
 
     def run(speculation: Speculation) -> list[Generation]:
@@ -254,3 +225,25 @@ def test_what_needs_trees_is_refused(client: Client, verifier: ServiceProcess) -
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_check_says_what_holds_and_what_it_has_not_tried(
+    client: Client, drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.drafters.attach(drafter, name="draft")
+    found = tmp_path / "found.json"
+    asked = ("check", "--verifier", client.address, "--requests", "1", "--max-tokens", "24", "--seeds", "16")
+    done = Command(monkeypatch, capsys)(*asked, "--json", str(found))
+    certificate = json.loads(found.read_text())
+    assert (done.code, certificate["passed"], certificate["differences"]) == (0, True, []), done.err
+    cases = {each["case"]: each for each in certificate["cases"]}
+    assert cases["draft always drafts"]["equal"] == 5 and cases["draft always drafts"]["draft_tokens"]
+    assert "swaps" in cases["drafters swapped after every 5 tokens"]["events"]
+    resumed = cases["resumed in the middle"]
+    assert resumed["equal"] == 4 and "presence_penalty: cannot be combined with vLLM" in resumed["not_run"]
+    assert [each["passed"] for each in certificate["distributions"]] == [True] * 4
+    assert any(
+        "law 1 (one output) holds on target (float32, cpu, engine vllm)" in each for each in certificate["notes"]
+    )
+    assert any(each.startswith("not tried, because the engine refuses it: Verify") for each in certificate["notes"])
+    assert certificate["about"]["bit-exact by its self-test"] == "no"

@@ -72,9 +72,9 @@ def _speed(certificate: Certificate) -> list[Table]:
     headings = ("prompts", "T", "drafters", "speed-up", "tokens/s", "accepted", "length")
     plain = speed.step_costs[0].seconds if speed.step_costs else 0.0
     costs = [(f"{each.rows}", f"{1000 * each.seconds:.3g}", f"{each.seconds / plain:.2f}") for each in speed.step_costs]
-    title = f"Speed: the planner chose {speed.tree_size:.2f} draft tokens per sequence and step"
+    chosen = f": the planner chose {speed.tree_size:.2f} draft tokens per sequence and step" if speed.tree_size else ""
     return [
-        Table(title, headings, "<><>>>>", rows, [False] * len(rows)),
+        Table(f"Speed{chosen}", headings, "<><>>>>", rows, [False] * len(rows)),
         Table("c(n), the cost of a step", ("rows", "ms", "of one row"), ">>>", costs, [False] * len(costs)),
     ]
 

@@ -150,6 +150,24 @@ def test_what_coupled_sampling_replaces_in_runner_v1(vllm: Path) -> None:
     assert text.index("apply_grammar_bitmask(") < text.index("self._sample(") < text.index("self._bookkeeping_sync(")
 
 
+def test_what_biases_logits_in_runner_v1(vllm: Path) -> None:
+    """A processor that vLLM leaves out with speculation, and a list that takes it."""
+    processors = vllm / "v1/sample/logits_processor"
+    assert arguments(processors / "builtin.py", "LogitBiasLogitsProcessor", "__init__")[1:] == [
+        "_",
+        "device",
+        "is_pin_memory",
+    ]
+    assert "biases" in fields(processors / "builtin.py", "LogitBiasLogitsProcessor")
+    assert "non_argmax_invariant" in fields(processors / "state.py", "LogitsProcessors")
+    assert {"logitsprocs"} <= fields(vllm / "v1/worker/gpu_input_batch.py", "InputBatch")
+    assert "logit_bias" in fields(vllm / "sampling_params.py", "SamplingParams")
+    applied = ast.unparse(function(named(vllm / "v1/sample/sampler.py", "Sampler"), "apply_logits_processors"))
+    parts = ["in sampling_metadata.logitsprocs.non_argmax_invariant", "self.apply_penalties("]
+    assert [part for part in parts if part in applied] == parts
+    assert sorted(parts, key=applied.index) == parts
+
+
 def test_how_the_sampler_of_runner_v1_draws(vllm: Path) -> None:
     sampler = named(vllm / "v1/sample/sampler.py", "Sampler")
     assert arguments(vllm / "v1/sample/sampler.py", "Sampler", "forward") == [

@@ -10,6 +10,7 @@ import pytest
 
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 from draftwire.cli.failure import Failure
+from draftwire.errors import FieldViolation, InvalidFieldError
 from draftwire_tools.check.case import Budget
 from draftwire_tools.check.comparison import Comparison, Run
 from draftwire_tools.check.output import Output
@@ -106,3 +107,46 @@ async def test_what_is_over_or_unwanted_is_left_out() -> None:
     assert (await some.compare("swapped", right)).compared == 2
     assert (await some.compare("together", right)).compared == 0
     assert [case.name for case in some.cases] == ["swapped"]
+
+
+async def test_what_the_engine_refuses_is_not_tried() -> None:
+    def refusing(sampling: str, field: str = "resume_token_ids") -> Run:
+        async def run(request: CheckRequest) -> tuple[Output, SpeculationStats]:
+            if request.sampling == sampling:
+                raise InvalidFieldError("not here", field_violations=(FieldViolation(field, "no"),))
+            return await right(request)
+
+        return run
+
+    refused = ["sampling.logit_bias", "resume_token_ids+sampling.bad_words"]
+    found = await comparison(3, refused=refused)
+    case = await found.compare("resumed", refusing("greedy"), batch=2)
+    assert (case.compared, case.equal, case.differences) == (3, 3, [])
+    assert case.not_run == "3 of 6 requests not tried: not here (resume_token_ids: no)"
+    case = await found.compare("faulty", refusing("greedy", "sampling.bad_words"))
+    assert (case.compared, case.equal) == (6, 3)
+
+    plainly = Comparison(found.requests, refused=refused)
+    await plainly.run_plain(refusing("T=0.8", "sampling.logit_bias[10]"))
+    assert {request.sampling for request in plainly.requests} == {"greedy"}
+    [left_out] = plainly.cases
+    assert left_out.name == "T=0.8" and left_out.not_run.startswith("not tried: not here")
+    with pytest.raises(InvalidFieldError):
+        await Comparison(found.requests).run_plain(refusing("T=0.8"))
+
+
+async def test_without_equal_bits_log_probabilities_may_differ() -> None:
+    def told(value: float, token: int = 0) -> Run:
+        async def run(request: CheckRequest) -> tuple[Output, SpeculationStats]:
+            output, stats = await right(request)
+            return replace(output, token_ids=(token, 1), logprobs=(((0, value), (5, -3.0)),)), stats
+
+        return run
+
+    for bits, equal, gaps in ((True, 0, []), (False, 2, [0.25, 0.25])):
+        found = Comparison(check_requests([CheckPrompt("code", "a")], 2, 1, SAMPLINGS), bits=bits)
+        await found.run_plain(told(-1.0))
+        assert (await found.compare("same", told(-1.0))).equal == 2
+        assert (await found.compare("other bits", told(-1.25))).equal == equal
+        assert (await found.compare("other tokens", told(-1.25, token=7))).equal == 0
+        assert found.gaps == gaps

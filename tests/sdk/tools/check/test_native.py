@@ -17,3 +17,4 @@ def test_the_rule_of_rejection_is_for_trusted_drafters_that_do_not_translate() -
     assert ways["all drafters"].drafters == ["same", "translating", "distrusted"]
     assert ways["all trusted drafters, rule of rejection"].drafters == ["same"]
     assert list(dict(sampled_ways(found[1:]))) == ["plain", "all drafters"]
+    assert list(dict(sampled_ways(found, rejection=False))) == ["plain", "all drafters"]

@@ -1,0 +1,63 @@
+"""A verifier with `--engine vllm`, in an environment that has vLLM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
+from tests.harness.checkout import ROOT
+from tests.harness.services.service_process import ServiceProcess
+
+VLLM_ARGUMENTS = (
+    "--enforce-eager",
+    *("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", str(256 * 1024 * 1024)),
+)
+"""Arguments of vLLM: several of them, each with a small cache, have room on one machine."""
+
+
+def serving_variables() -> dict[str, str]:
+    """Returns the variables of a process that serves with vLLM."""
+    # Of one core, since OpenMP's threads spin, and clients and drafters have need of the others.
+    variables = vllm_variables(vllm_environment(), str(min(os.sched_getaffinity(0))))
+    del variables["VLLM_ENABLE_V1_MULTIPROCESSING"]  # AsyncLLM has processes of its own
+    variables["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes minutes, also of what computes log-probabilities
+    return variables
+
+
+class VllmVerifier(ServiceProcess):
+    """A verifier's process, with those of its vLLM."""
+
+    start_seconds = 1500.0
+    listeners = 2  # the pool inside vLLM is the first one
+
+    def __init__(
+        self, flags: Sequence[str], logs: Path, variables: Mapping[str, str] | None = None, *, dtype: str = "float32"
+    ) -> None:
+        """flags: of the verifier, its model among them. variables: added to its environment."""
+
+        def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+            assert command[0] == sys.executable
+            arguments = [str(vllm_environment().python), *command[1:], "--", *VLLM_ARGUMENTS, "--dtype", dtype]
+            return subprocess.Popen(arguments, **options, start_new_session=True)
+
+        super().__init__(
+            ["-m", "verifier_service"],
+            ("--engine", "vllm", *flags),
+            logs,
+            popen=popen,
+            environment=os.environ | serving_variables() | (variables or {}),
+            directory=ROOT,
+        )
+
+    def kill(self) -> None:
+        """Kills it and the processes of its vLLM, as the loss of its host would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
