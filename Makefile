@@ -100,6 +100,7 @@ durations: $(TEST_READY) ## Run all tests and record what each file takes (tests
 test-vllm: $(READY) $(VERSION_FILE) ## Test draftwire_vllm and --engine vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_core/adapters/vllm tests/verifier_service/vllm $(PYTEST_ARGS)
+	@DRAFTWIRE_TEST_ENGINE=vllm $(BIN)/python -m pytest --tier default tests/end_to_end $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, words, types and import directions
 	$(BIN)/ruff check

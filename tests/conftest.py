@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.suite.budget import Budget
     from tests.harness.suite.bytecode import make_bytecode
     from tests.harness.suite.durations import Durations
+    from tests.harness.suite.engines import Engines
     from tests.harness.suite.garbage import Garbage
     from tests.harness.suite.groups import Groups
     from tests.harness.suite.skipped import Skipped
@@ -77,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         tiers,
         Groups(tier, durations),
         Budget(tier, durations, record=config.option.record_durations),
+        Engines(),
         Skipped(),
     ):
         config.pluginmanager.register(plugin, f"draftwire {type(plugin).__name__}")

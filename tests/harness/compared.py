@@ -14,6 +14,7 @@ from draftwire_tools.check.drafters import PLAIN, changing
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.prompts import CheckPrompt
 from draftwire_tools.check.request import CheckRequest, check_requests
+from tests.harness.suite.engines import ON_VLLM
 from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 Way = Callable[[AsyncClient], Run]
@@ -22,6 +23,8 @@ Grouped = Callable[[AsyncClient], Around]
 """How a client runs groups of requests."""
 
 
+MOST_GAP = 1e-3
+"""Most distance of log-probabilities whose bits the engine does not promise."""
 FORCED = Speculation(planning="always")
 """Whatever a row costs."""
 EACH_WAY = {"greedy": {"temperature": 0.0, "ignore_eos": True}, "sampled": {"temperature": 0.9, "ignore_eos": True}}
@@ -48,7 +51,7 @@ class Compared:
         requests = check_requests([CheckPrompt("test", text) for text in prompts], tokens, seed, samplings)
         self._requests = requests
         self._samplings, self._count = list(samplings), len(prompts)
-        self._comparison = Comparison(requests)
+        self._comparison = Comparison(requests, bits=not ON_VLLM)
 
     def __call__(
         self, way: Way | None, sampling: str, count: int = 1, *, batch: int = 1, grouped: Grouped | None = None
@@ -99,6 +102,7 @@ class Compared:
             run, around = way and way(client), grouped and grouped(client)
             case = await self._comparison.compare(sampling, run, around=around, batch=batch, only=only)
         assert case.differences == []
+        assert max(self._comparison.gaps, default=0.0) < MOST_GAP
         assert case.compared == (count if way or grouped else 0)
         assert not case.sum("resumes")
         return case

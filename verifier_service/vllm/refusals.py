@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from draftwire_core.engine.acceptance.acceptance import RuleName
 from draftwire_core.engine.logits.logit_changes import LogitChanges
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from draftwire_core.runtime.errors import FieldViolation, invalid_fields
+from draftwire_core.runtime.errors import FieldViolation, invalid_fields, refused_field
 from verifier_service.reading.generate_order import GenerateOrder
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
@@ -56,8 +57,16 @@ def check_request(request: GenerateRequest) -> None:
 
 
 def check_order(order: GenerateOrder) -> None:
-    """Raises ServiceError (INVALID_FIELD) for a rule of acceptance that makes a difference."""
+    """Raises ServiceError: INVALID_FIELD for a rule of acceptance that makes a difference, NOTHING_ALLOWED if all
+    allowed tokens are banned, of which vLLM would return one."""
     _refuse({"speculation.acceptance": order.acceptance.rule is not RuleName.COUPLED})
+    allowed = order.changes.allowed_token_ids
+    if allowed and set(allowed) <= set(order.changes.banned_token_ids):
+        raise refused_field(
+            ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
+            "sampling.allowed_token_ids",
+            f"all of them are banned, which allows no token at position {len(order.spec.tokens)}",
+        )
 
 
 def _possible_temperature(temperature: float) -> bool:

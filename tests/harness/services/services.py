@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.vllm_verifier import VllmVerifier
+from tests.harness.suite.engines import ON_VLLM
 
 if TYPE_CHECKING:
     from tests.harness.services.in_process_drafter import InProcessDrafter
@@ -43,7 +45,8 @@ class Services:
         model: name of a bundled model, or a directory. program: the module that runs as the verifier. options: of
         `start`.
         """
-        return self.start(program, "--model", str(MODELS / model), "--threads", "1", *flags, **options)
+        threads = () if _on_vllm(program) else ("--threads", "1")
+        return self.start(program, "--model", str(MODELS / model), *threads, *flags, **options)
 
     def drafter(
         self, model: str | Path = "draft", *flags: str, program: str = "drafter_service", **options: Any
@@ -69,6 +72,8 @@ class Services:
         the directory of the logs. variables: added to its environment. forked: False for a service whose own imports
         or process group matter.
         """
+        if _on_vllm(program):
+            return self._kept(VllmVerifier(flags, self.logs, variables))
         environment = os.environ | processes.ENVIRONMENT | ({"HF_HUB_OFFLINE": "0"} if hub else {}) | (variables or {})
         spares = 1 if "--tensor-parallel" in flags else 0
         service = ServiceProcess(
@@ -79,6 +84,9 @@ class Services:
             environment=environment,
             directory=self.logs if hub else ROOT,
         )
+        return self._kept(service)
+
+    def _kept(self, service: ServiceProcess) -> ServiceProcess:
         self._running.callback(service.kill)
         return service
 
@@ -101,3 +109,7 @@ class Services:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.close()
+
+
+def _on_vllm(program: str | Sequence[str]) -> bool:
+    return ON_VLLM and program == STEADY_VERIFIER

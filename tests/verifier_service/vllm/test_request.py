@@ -153,3 +153,10 @@ def test_what_vllm_cannot_do_is_refused_by_name(tokenizer: Tokenizer, name: str)
 def test_what_vllm_refuses_itself_is_the_requests_fault(tokenizer: Tokenizer) -> None:
     with pytest.raises(ServiceError, match="vLLM refuses it: too hot today"):
         read(tokenizer, sampling={"temperature": 2.0})
+
+
+def test_allowed_tokens_that_are_all_banned_leave_nothing(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ServiceError, match="no token at position") as caught:
+        read(tokenizer, sampling={"allowed_token_ids": [7], "banned_token_ids": [7, 8]})
+    assert caught.value.reason_name == "NOTHING_ALLOWED"
+    read(tokenizer, sampling={"allowed_token_ids": [7, 9], "banned_token_ids": [7, 8]})
