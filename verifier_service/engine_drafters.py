@@ -118,6 +118,9 @@ class EngineDrafter(PooledDrafter):
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Does nothing: the engine commits to the drafter itself."""
 
+    def step_begun(self, step_seconds: float) -> None:
+        """Does nothing: drafters in the engine's thread draft between its steps."""
+
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
         """Does nothing: drafters in the engine find features where they are kept."""
 

@@ -25,6 +25,9 @@ from verifier_service.engine_status import engine_status
 class StepListener(Protocol):
     """The receiver of the engine's results, in the event loop."""
 
+    def on_step_begun(self, step_seconds: float) -> None:
+        """Takes the expected duration of a step that drafters outside the engine's thread draft for, as it begins."""
+
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         """Takes a step's result, and the stale nodes counted since the last one, by (sequence id, source)."""
 
@@ -185,6 +188,9 @@ class StepLoop(ProposalSink):
         if wait > 0:
             clock.enter("wait")
             return wait
+        drafted_seconds = self.engine.drafted_seconds()
+        if drafted_seconds:
+            self._loop.call_soon_threadsafe(self._listener.on_step_begun, drafted_seconds)
         result = self.engine.step()
         clock.enter("wire")
         stale, self._stale = self._stale, {}

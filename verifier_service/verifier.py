@@ -254,6 +254,10 @@ class Verifier(StepListener):
         )
         return status
 
+    def on_step_begun(self, step_seconds: float) -> None:
+        """Lets the drafters gather their nodes during a step that is expected to take so long."""
+        self.pool.step_begun(step_seconds)
+
     def on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         """Notifies requests, drafters and counts of a step."""
         committed: list[SequenceOutcome] = []

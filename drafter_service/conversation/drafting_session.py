@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport, Received
+from drafter_service.conversation.gathered_proposals import GatheredProposals
 from drafter_service.conversation.handshake import greet, handshake_expected
 from drafter_service.conversation.opened_sequence import SequenceKey
 from drafter_service.conversation.stream_sequences import RETRY_SECONDS, StreamSequences
@@ -64,6 +65,10 @@ class DraftingSession:
         self._idle = IdleWatch(idle_seconds)
         self._number = 0
         self._sequences = StreamSequences(drafting, hello, hidden_size, tracing)
+        self._gathered = GatheredProposals(
+            lambda batch: self._send(drafter_service_pb2.DraftResponse(proposals=batch)),
+            lambda key: self._sequences.current(key) is not None,
+        )
         self._faults = 0
 
     async def run(self) -> None:
@@ -90,6 +95,7 @@ class DraftingSession:
                     raise at_capacity("the verifier did not read all queued messages", RETRY_SECONDS)
         finally:
             self._drafting.detach(self._number)
+            self._gathered.release()  # its timer; what it gathered is not sent
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # retrieved, so that asyncio does not complain if another fault came first
             self._sequences.end()
@@ -155,6 +161,8 @@ class DraftingSession:
             self._on_sequence_error(message.sequence_error)
         elif kind == "features":
             self._on_features(message.features)
+        elif kind == "step_begun":
+            self._gathered.gather(message.step_begun.seconds)
         elif kind == "ping":
             self._drafting.ping(self._number, message.ping.number)
         elif kind == "hello":
@@ -176,6 +184,7 @@ class DraftingSession:
         most = batch.max_tree_nodes if batch.HasField("max_tree_nodes") else None
         if most == 0:
             raise invalid_field("verdicts.max_tree_nodes", "must be at least 1")
+        self._gathered.release()
         commits: list[Commit] = []
         for verdict in batch.verdicts:
             if self._sequences.is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
@@ -236,15 +245,14 @@ class DraftingSession:
                 sequence.caught_up()
                 opened = drafter_service_pb2.SequenceOpened(sequence_id=key.sequence_id, epoch=key.epoch)
                 self._send(drafter_service_pb2.DraftResponse(opened=opened))
-        proposals = []
+        proposals = {}
         for key, proposal in report.proposals:
             sequence = self._sequences.current(key)
             if sequence is not None:
                 sequence.nodes += len(proposal.token_ids)
-                proposals.append(_message(key, proposal))
+                proposals[key] = _message(key, proposal)
         if proposals:
-            batch = proposal_pb2.ProposalBatch(proposals=proposals, step_seconds=report.seconds)
-            self._send(drafter_service_pb2.DraftResponse(proposals=batch))
+            self._gathered.take(proposals, report.seconds)
         for key, fault in report.faults:
             if self._sequences.current(key) is not None:
                 self._fail(key.sequence_id, key.epoch, fault, ended=True)

@@ -12,6 +12,7 @@ from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_FEATURES,
+    CAPABILITY_GATHERING,
     CAPABILITY_HIDDEN_STATES,
     CAPABILITY_PING,
     check_peer,
@@ -37,7 +38,7 @@ def own_hello(
 ) -> model_info_pb2.PeerInfo:
     """Builds this drafter's hello. slots: of its KV cache; None if it drafts from the target's last hidden states.
     features: those it drafts from, if any; a drafter without them has a draft model or nothing that reads a text."""
-    capabilities = [CAPABILITY_PING]
+    capabilities = [CAPABILITY_PING, CAPABILITY_GATHERING]
     if slots is None:
         capabilities.append(CAPABILITY_HIDDEN_STATES)
     elif features is not None:

@@ -125,6 +125,11 @@ class DrafterPool(DrafterEvents):
             drafter.pause_policy.sharing = max(1, resting)
             drafter.send_verdicts(outcomes)
 
+    def step_begun(self, step_seconds: float) -> None:
+        """Lets the drafters gather their nodes during a step. step_seconds: its expected duration."""
+        for drafter in self.roster:
+            drafter.step_begun(step_seconds)
+
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
         """Sends the drafters the features of a step, before its verdicts: they can go on as soon as they have these."""
         by_source: dict[str, list[SequenceFeatures]] = {}

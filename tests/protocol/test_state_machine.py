@@ -24,6 +24,7 @@ WANTED = (
     "duplicates",
     "reordered",
     "lies",
+    "steps gathered",
 )
 """Counters that must not stay 0 over the plays: otherwise they test too little."""
 WANTED_WITH_PAUSES = ("accepted", "untold", "nodes compared", "moved while running")
@@ -71,6 +72,9 @@ def test_a_play_of_everything(checkpoints: Checkpoints, reference: PlainReferenc
         playing.ask(request_of(drafters=2, max_draft_tokens=2))
         playing.ask(request_of(PROMPTS[2], drafters=2))
         playing.go_on(2)
+        playing.rest()
+        playing.step(1)
+        playing.begin_step(60.0)
         playing.rest()
         playing.go_on(1)
         playing.swap(0, "poor", request_of(), 0, 2)

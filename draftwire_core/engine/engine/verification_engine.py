@@ -250,6 +250,13 @@ class VerificationEngine:
             self.record.put_off(now, frozenset(self._running), plan.expected_tokens)
         return wait
 
+    def drafted_seconds(self) -> float:
+        """Returns the expected duration of the next step; 0 if no drafter outside this thread drafts for it now."""
+        decoding, _, plan = self._next.plan(self.propose)
+        timings = self.planner.timings
+        drafted = any(not timings[source].paused for sequence in decoding for source in sequence.clocks)
+        return plan.seconds if drafted else 0.0
+
     def step(self) -> StepResult:
         """Verifies the planned nodes of all running sequences and computes a part of new prompts, in one pass."""
         self.clock.enter("plan")

@@ -83,6 +83,8 @@ class ProposalClock:
         # Committed length and time of each unanswered verdict that left an empty tree, oldest first.
         self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
+        self._gathered = False
+        """Whether the last proposal was held back."""
         self._measured_from = 0
         """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
         what was committed while it was paused, and that time is no response."""
@@ -115,19 +117,21 @@ class ProposalClock:
         """Records the arrival of a proposal, which has at least one node."""
         committed_length = proposal.committed_length
         self._finished = committed_length if proposal.last else 0
-        self._timing.count_nodes(len({*proposal.parent_ids}), len(proposal.parent_ids))
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
             length, asked = self._asked.popleft()
             answered = asked if length == committed_length else None
+        if not proposal.gathered:
+            self._timing.count_nodes(len({*proposal.parent_ids}), len(proposal.parent_ids))
         if self._last_arrival is None:
             self._measured_from = latest
         elif answered is None:
-            self._timing.count_interval(at - self._last_arrival)
-        elif committed_length > self._measured_from:
+            if not proposal.gathered and not self._gathered:
+                self._timing.count_interval(at - self._last_arrival)
+        elif committed_length > self._measured_from and not proposal.gathered:
             self._timing.count_response(at - answered)
-        self._last_arrival = at
+        self._last_arrival, self._gathered = at, proposal.gathered
 
     @property
     def expansion(self) -> tuple[int, int]:

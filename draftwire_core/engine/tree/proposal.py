@@ -18,7 +18,8 @@ class Proposal(NamedTuple):
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
     `distributions` give, by parent id, the distribution from which a parent's nodes were drawn, in their order here;
-    only for the rejection rule. `last`: no more nodes follow before the next verdict.
+    only for the rejection rule. `last`: no more nodes follow before the next verdict. `gathered`: the nodes were held
+    back, perhaps those of several drafting steps, so the time of their arrival does not show the drafter's pace.
     """
 
     committed_length: int
@@ -28,6 +29,7 @@ class Proposal(NamedTuple):
     log_probs: Sequence[float] = ()
     distributions: Sequence[tuple[int, DraftDistribution]] = ()
     last: bool = False
+    gathered: bool = False
 
     @classmethod
     def of(cls, tree: TokenTree, nodes: Sequence[Node], *, last: bool = False) -> Proposal:

@@ -15,6 +15,7 @@ from draftwire.v1.drafter_service_pb2 import (
     DraftResponse,
     SequenceError,
     SequenceOpened,
+    StepBegun,
 )
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
@@ -26,6 +27,7 @@ from draftwire_core.pool.drafter import draft_messages
 from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
 from draftwire_core.pool.drafter.features import FeatureIntake
+from draftwire_core.pool.drafter.gathering import Gathering
 from draftwire_core.pool.drafter.opening import OpenSequences
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
@@ -82,6 +84,7 @@ class DrafterConversation:
         self._flood_limit = FloodLimit(clocks.now)
         self._open = OpenSequences(last_epoch, self._flood_limit)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
+        self._gathering = Gathering(peer.capabilities, drafter.stats)
 
     @property
     def writable(self) -> bool:
@@ -172,6 +175,13 @@ class DrafterConversation:
             if not policy.paused:
                 policy.charge(self._seconds_since(began))
         policy.charge(self._stream.take_seconds())
+
+    def step_begun(self, step_seconds: float) -> None:
+        """Lets the drafter gather its nodes in a step that is expected to take so long, if that saves messages."""
+        if self._open and not self._drafter.pause_policy.paused:
+            seconds = self._gathering.begin(step_seconds, self._clocks.now())
+            if seconds:
+                self._wire.send(DraftRequest(step_begun=StepBegun(seconds=seconds)))
 
     def send_features(self, features: Sequence[SequenceFeatures], intake: FeatureIntake) -> None:
         """Sends features of sequences that are open here. intake: told what has been written."""
@@ -265,23 +275,23 @@ class DrafterConversation:
                 stats.stale_nodes += len(message.token_ids)
             else:
                 sent_at = max(sent_at, opening.sent_at(message.committed_length))
-                proposal = draft_messages.proposal(message)
+                proposal = draft_messages.proposal(message, gathered=batch.gathered_steps > 0)
                 proposals.append(SequenceProposal(message.sequence_id, message.epoch, proposal))
         seen = 0.0
         if proposals:
-            # The drafter has been working since its base was sent, or since its last proposal.
-            now, since = self._clocks.now(), max(sent_at, self._proposed_at)
-            seen, self._proposed_at = now - since, now
-        self._count_step(batch.step_seconds, seen)
+            # The drafter has been working since its base was sent, or since its last proposal; or it has waited.
+            now, waited = self._clocks.now(), self._gathering.until if batch.gathered_steps else -math.inf
+            seen, self._proposed_at = max(0.0, now - max(sent_at, self._proposed_at, waited)), now
+        self._count_step(batch, seen)
         if proposals:
             stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
             self._sink.propose(self._drafter.source, proposals)
 
-    def _count_step(self, seconds: float, seen: float) -> None:
-        """Counts a drafting step that took `seconds` as reported by the drafter and `seen` seconds as observed here.
-        The longer of the two determines the drafter's speed."""
-        self._drafter.stats.count_step(seconds)
-        reported = seconds if plausible(seconds) else 0.0
+    def _count_step(self, batch: ProposalBatch, seen: float) -> None:
+        """Counts the drafting step of a message, which took `seen` seconds as observed here. The longer of this and
+        what the drafter reports determines its speed."""
+        self._drafter.stats.count_step(batch.step_seconds / max(1, batch.gathered_steps))
+        reported = batch.step_seconds if plausible(batch.step_seconds) else 0.0
         self._drafter.speed.count_step(max(reported, min(seen, LONGEST_STEP_SECONDS)))
 
     def _take_replaced(self) -> None:

@@ -98,8 +98,8 @@ def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
     return HiddenState(dtype=str(state.dtype).removeprefix("torch."), values=values)
 
 
-def proposal(message: ProposalMessage) -> Proposal:
-    """Converts a drafter's proposal for the engine."""
+def proposal(message: ProposalMessage, *, gathered: bool) -> Proposal:
+    """Converts a drafter's proposal for the engine. gathered: whether its nodes were held back during a step."""
     return Proposal(
         committed_length=message.committed_length,
         first_node_id=message.first_node_id,
@@ -111,6 +111,7 @@ def proposal(message: ProposalMessage) -> Proposal:
             for each in message.distributions
         ],
         last=message.last,
+        gathered=gathered,
     )
 
 

@@ -154,6 +154,10 @@ class PooledDrafter(ABC):
         """Sends a step's verdicts for the sequences that are open with this drafter."""
 
     @abstractmethod
+    def step_begun(self, step_seconds: float) -> None:
+        """Learns that a step has begun, which is expected to take so long."""
+
+    @abstractmethod
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
         """Sends features that were made for this drafter."""
 

@@ -182,6 +182,11 @@ class ServiceDrafter(PooledDrafter):
             self._conversation.send_verdicts(outcomes)
             self._tell_pause()
 
+    def step_begun(self, step_seconds: float) -> None:
+        """Lets the drafter gather its nodes during a step."""
+        if self._conversation is not None:
+            self._conversation.step_begun(step_seconds)
+
     def charge_features(self, seconds: float) -> None:
         """Charges the engine's time for the drafter's features, which may pause it at once."""
         super().charge_features(seconds)

@@ -16,6 +16,8 @@ MIN_PROTOCOL_REVISION = 1
 """Oldest protocol revision that this build speaks."""
 CAPABILITY_PING = "ping"
 """A drafter with it answers every Ping with a Pong, between two of its drafting steps."""
+CAPABILITY_GATHERING = "gathering"
+"""A drafter with it may be told that a step has begun, and gathers its nodes while the step runs."""
 CAPABILITY_HIDDEN_STATES = "hidden-states"
 """A drafter with it drafts from the target's last hidden states; a verifier with it sends them to such drafters."""
 CAPABILITY_DISTRIBUTIONS = "distributions"

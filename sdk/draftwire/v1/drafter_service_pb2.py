@@ -36,47 +36,49 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"draftwire/v1/drafter_service.proto\x12\x0c\x64raftwire.v1\x1a\x1e\x64raftwire/v1/calibration.proto\x1a\x1b\x64raftwire/v1/features.proto\x1a\x1d\x64raftwire/v1/model_info.proto\x1a\x1b\x64raftwire/v1/proposal.proto\x1a\x1b\x64raftwire/v1/sampling.proto\x1a\x1e\x64raftwire/v1/speculation.proto\x1a\x1c\x64raftwire/v1/step_cost.proto\x1a\x1d\x64raftwire/v1/step_times.proto\x1a draftwire/v1/trace_context.proto\x1a\x1a\x64raftwire/v1/verdict.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x02\n\x0c\x44raftRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfoH\x00\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.draftwire.v1.OpenSequenceH\x00\x12.\n\x08verdicts\x18\x03 \x01(\x0b\x32\x1a.draftwire.v1.VerdictBatchH\x00\x12-\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x1c.draftwire.v1.CloseSequencesH\x00\x12\x35\n\x0esequence_error\x18\x05 \x01(\x0b\x32\x1b.draftwire.v1.SequenceErrorH\x00\x12\"\n\x04ping\x18\x06 \x01(\x0b\x32\x12.draftwire.v1.PingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x07 \x01(\x0b\x32\x1a.draftwire.v1.FeatureBatchH\x00\x42\t\n\x07message\"\xb1\x02\n\rDraftResponse\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfoH\x00\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.draftwire.v1.SequenceOpenedH\x00\x12\x30\n\tproposals\x18\x03 \x01(\x0b\x32\x1b.draftwire.v1.ProposalBatchH\x00\x12\x35\n\x0esequence_error\x18\x04 \x01(\x0b\x32\x1b.draftwire.v1.SequenceErrorH\x00\x12\"\n\x04pong\x18\x05 \x01(\x0b\x32\x12.draftwire.v1.PongH\x00\x12/\n\x08replaced\x18\x06 \x01(\x0b\x32\x1b.draftwire.v1.ModelReplacedH\x00\x42\t\n\x07message\"\x16\n\x04Ping\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x16\n\x04Pong\x12\x0e\n\x06number\x18\x01 \x01(\x04\"7\n\rModelReplaced\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\"\xe1\x02\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x18\n\x10\x63ommitted_length\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\r\x12\x11\n\ttoken_ids\x18\x06 \x03(\r\x12\x16\n\x0emax_tree_nodes\x18\x07 \x01(\r\x12\x12\n\nmax_length\x18\x08 \x01(\r\x12\x30\n\nacceptance\x18\x14 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12\x1b\n\x13\x64ynamic_temperature\x18\x15 \x01(\x08\x12\x12\n\nrequest_id\x18\x16 \x01(\t\x12\x31\n\rtrace_context\x18\x17 \x01(\x0b\x32\x1a.draftwire.v1.TraceContext\"4\n\x0eSequenceOpened\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"&\n\x0e\x43loseSequences\x12\x14\n\x0csequence_ids\x18\x01 \x03(\r\"W\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\"C\n\x10LoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0c\n\x04wait\x18\x03 \x01(\x08\":\n\x11LoadModelResponse\x12%\n\x04load\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelLoad\"\xae\x01\n\tModelLoad\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12+\n\x05state\x18\x03 \x01(\x0e\x32\x1c.draftwire.v1.ModelLoadState\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"#\n!DrafterServiceGetModelInfoRequest\"\xa3\x01\n\"DrafterServiceGetModelInfoResponse\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfo\x12*\n\tlast_load\x18\x02 \x01(\x0b\x32\x17.draftwire.v1.ModelLoad\x12+\n\x06status\x18\x03 \x01(\x0b\x32\x1b.draftwire.v1.DrafterStatus\"\xbb\x02\n\rDrafterStatus\x12\x0f\n\x07streams\x18\x01 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x02 \x01(\r\x12\x12\n\nused_slots\x18\x03 \x01(\r\x12\x13\n\x0btotal_slots\x18\x04 \x01(\r\x12\r\n\x05tasks\x18\x05 \x01(\r\x12&\n\x05times\x18\x06 \x01(\x0b\x32\x17.draftwire.v1.StepTimes\x12*\n\nstep_costs\x18\x07 \x03(\x0b\x32\x16.draftwire.v1.StepCost\x12.\n\x07\x63lasses\x18\x08 \x03(\x0b\x32\x1d.draftwire.v1.AcceptanceClass\x12\x15\n\rdrafted_nodes\x18\t \x01(\x04\x12.\n\tverifiers\x18\n \x03(\x0b\x32\x1b.draftwire.v1.VerifierShare\"\xbf\x01\n\rVerifierShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x0f\n\x07streams\x18\x03 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x04 \x01(\r\x12\x19\n\x11waiting_sequences\x18\x05 \x01(\r\x12\x12\n\nused_slots\x18\x06 \x01(\r\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x15\n\rdrafted_nodes\x18\x08 \x01(\x04\x12\x13\n\x0bpreemptions\x18\t \x01(\x04*\x8b\x01\n\x0eModelLoadState\x12 \n\x1cMODEL_LOAD_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18MODEL_LOAD_STATE_LOADING\x10\x01\x12\x1c\n\x18MODEL_LOAD_STATE_SERVING\x10\x02\x12\x1b\n\x17MODEL_LOAD_STATE_FAILED\x10\x03\x32\xff\x02\n\x0e\x44rafterService\x12\x44\n\x05\x44raft\x12\x1a.draftwire.v1.DraftRequest\x1a\x1b.draftwire.v1.DraftResponse(\x01\x30\x01\x12L\n\tLoadModel\x12\x1e.draftwire.v1.LoadModelRequest\x1a\x1f.draftwire.v1.LoadModelResponse\x12q\n\x0cGetModelInfo\x12/.draftwire.v1.DrafterServiceGetModelInfoRequest\x1a\x30.draftwire.v1.DrafterServiceGetModelInfoResponse\x12\x66\n\x11GetFeatureWeights\x12&.draftwire.v1.GetFeatureWeightsRequest\x1a\'.draftwire.v1.GetFeatureWeightsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"draftwire/v1/drafter_service.proto\x12\x0c\x64raftwire.v1\x1a\x1e\x64raftwire/v1/calibration.proto\x1a\x1b\x64raftwire/v1/features.proto\x1a\x1d\x64raftwire/v1/model_info.proto\x1a\x1b\x64raftwire/v1/proposal.proto\x1a\x1b\x64raftwire/v1/sampling.proto\x1a\x1e\x64raftwire/v1/speculation.proto\x1a\x1c\x64raftwire/v1/step_cost.proto\x1a\x1d\x64raftwire/v1/step_times.proto\x1a draftwire/v1/trace_context.proto\x1a\x1a\x64raftwire/v1/verdict.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x87\x03\n\x0c\x44raftRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfoH\x00\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.draftwire.v1.OpenSequenceH\x00\x12.\n\x08verdicts\x18\x03 \x01(\x0b\x32\x1a.draftwire.v1.VerdictBatchH\x00\x12-\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x1c.draftwire.v1.CloseSequencesH\x00\x12\x35\n\x0esequence_error\x18\x05 \x01(\x0b\x32\x1b.draftwire.v1.SequenceErrorH\x00\x12\"\n\x04ping\x18\x06 \x01(\x0b\x32\x12.draftwire.v1.PingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x07 \x01(\x0b\x32\x1a.draftwire.v1.FeatureBatchH\x00\x12-\n\nstep_begun\x18\x08 \x01(\x0b\x32\x17.draftwire.v1.StepBegunH\x00\x42\t\n\x07message\"\xb1\x02\n\rDraftResponse\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfoH\x00\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.draftwire.v1.SequenceOpenedH\x00\x12\x30\n\tproposals\x18\x03 \x01(\x0b\x32\x1b.draftwire.v1.ProposalBatchH\x00\x12\x35\n\x0esequence_error\x18\x04 \x01(\x0b\x32\x1b.draftwire.v1.SequenceErrorH\x00\x12\"\n\x04pong\x18\x05 \x01(\x0b\x32\x12.draftwire.v1.PongH\x00\x12/\n\x08replaced\x18\x06 \x01(\x0b\x32\x1b.draftwire.v1.ModelReplacedH\x00\x42\t\n\x07message\"\x16\n\x04Ping\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x16\n\x04Pong\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x1c\n\tStepBegun\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\"7\n\rModelReplaced\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\"\xe1\x02\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x18\n\x10\x63ommitted_length\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\r\x12\x11\n\ttoken_ids\x18\x06 \x03(\r\x12\x16\n\x0emax_tree_nodes\x18\x07 \x01(\r\x12\x12\n\nmax_length\x18\x08 \x01(\r\x12\x30\n\nacceptance\x18\x14 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12\x1b\n\x13\x64ynamic_temperature\x18\x15 \x01(\x08\x12\x12\n\nrequest_id\x18\x16 \x01(\t\x12\x31\n\rtrace_context\x18\x17 \x01(\x0b\x32\x1a.draftwire.v1.TraceContext\"4\n\x0eSequenceOpened\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"&\n\x0e\x43loseSequences\x12\x14\n\x0csequence_ids\x18\x01 \x03(\r\"W\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\"C\n\x10LoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0c\n\x04wait\x18\x03 \x01(\x08\":\n\x11LoadModelResponse\x12%\n\x04load\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelLoad\"\xae\x01\n\tModelLoad\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12+\n\x05state\x18\x03 \x01(\x0e\x32\x1c.draftwire.v1.ModelLoadState\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"#\n!DrafterServiceGetModelInfoRequest\"\xa3\x01\n\"DrafterServiceGetModelInfoResponse\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.draftwire.v1.PeerInfo\x12*\n\tlast_load\x18\x02 \x01(\x0b\x32\x17.draftwire.v1.ModelLoad\x12+\n\x06status\x18\x03 \x01(\x0b\x32\x1b.draftwire.v1.DrafterStatus\"\xbb\x02\n\rDrafterStatus\x12\x0f\n\x07streams\x18\x01 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x02 \x01(\r\x12\x12\n\nused_slots\x18\x03 \x01(\r\x12\x13\n\x0btotal_slots\x18\x04 \x01(\r\x12\r\n\x05tasks\x18\x05 \x01(\r\x12&\n\x05times\x18\x06 \x01(\x0b\x32\x17.draftwire.v1.StepTimes\x12*\n\nstep_costs\x18\x07 \x03(\x0b\x32\x16.draftwire.v1.StepCost\x12.\n\x07\x63lasses\x18\x08 \x03(\x0b\x32\x1d.draftwire.v1.AcceptanceClass\x12\x15\n\rdrafted_nodes\x18\t \x01(\x04\x12.\n\tverifiers\x18\n \x03(\x0b\x32\x1b.draftwire.v1.VerifierShare\"\xbf\x01\n\rVerifierShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x0f\n\x07streams\x18\x03 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x04 \x01(\r\x12\x19\n\x11waiting_sequences\x18\x05 \x01(\r\x12\x12\n\nused_slots\x18\x06 \x01(\r\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x15\n\rdrafted_nodes\x18\x08 \x01(\x04\x12\x13\n\x0bpreemptions\x18\t \x01(\x04*\x8b\x01\n\x0eModelLoadState\x12 \n\x1cMODEL_LOAD_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18MODEL_LOAD_STATE_LOADING\x10\x01\x12\x1c\n\x18MODEL_LOAD_STATE_SERVING\x10\x02\x12\x1b\n\x17MODEL_LOAD_STATE_FAILED\x10\x03\x32\xff\x02\n\x0e\x44rafterService\x12\x44\n\x05\x44raft\x12\x1a.draftwire.v1.DraftRequest\x1a\x1b.draftwire.v1.DraftResponse(\x01\x30\x01\x12L\n\tLoadModel\x12\x1e.draftwire.v1.LoadModelRequest\x1a\x1f.draftwire.v1.LoadModelResponse\x12q\n\x0cGetModelInfo\x12/.draftwire.v1.DrafterServiceGetModelInfoRequest\x1a\x30.draftwire.v1.DrafterServiceGetModelInfoResponse\x12\x66\n\x11GetFeatureWeights\x12&.draftwire.v1.GetFeatureWeightsRequest\x1a\'.draftwire.v1.GetFeatureWeightsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.drafter_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELLOADSTATE']._serialized_start=2736
-  _globals['_MODELLOADSTATE']._serialized_end=2875
+  _globals['_MODELLOADSTATE']._serialized_start=2813
+  _globals['_MODELLOADSTATE']._serialized_end=2952
   _globals['_DRAFTREQUEST']._serialized_start=416
-  _globals['_DRAFTREQUEST']._serialized_end=760
-  _globals['_DRAFTRESPONSE']._serialized_start=763
-  _globals['_DRAFTRESPONSE']._serialized_end=1068
-  _globals['_PING']._serialized_start=1070
-  _globals['_PING']._serialized_end=1092
-  _globals['_PONG']._serialized_start=1094
-  _globals['_PONG']._serialized_end=1116
-  _globals['_MODELREPLACED']._serialized_start=1118
-  _globals['_MODELREPLACED']._serialized_end=1173
-  _globals['_OPENSEQUENCE']._serialized_start=1176
-  _globals['_OPENSEQUENCE']._serialized_end=1529
-  _globals['_SEQUENCEOPENED']._serialized_start=1531
-  _globals['_SEQUENCEOPENED']._serialized_end=1583
-  _globals['_CLOSESEQUENCES']._serialized_start=1585
-  _globals['_CLOSESEQUENCES']._serialized_end=1623
-  _globals['_SEQUENCEERROR']._serialized_start=1625
-  _globals['_SEQUENCEERROR']._serialized_end=1712
-  _globals['_LOADMODELREQUEST']._serialized_start=1714
-  _globals['_LOADMODELREQUEST']._serialized_end=1781
-  _globals['_LOADMODELRESPONSE']._serialized_start=1783
-  _globals['_LOADMODELRESPONSE']._serialized_end=1841
-  _globals['_MODELLOAD']._serialized_start=1844
-  _globals['_MODELLOAD']._serialized_end=2018
-  _globals['_DRAFTERSERVICEGETMODELINFOREQUEST']._serialized_start=2020
-  _globals['_DRAFTERSERVICEGETMODELINFOREQUEST']._serialized_end=2055
-  _globals['_DRAFTERSERVICEGETMODELINFORESPONSE']._serialized_start=2058
-  _globals['_DRAFTERSERVICEGETMODELINFORESPONSE']._serialized_end=2221
-  _globals['_DRAFTERSTATUS']._serialized_start=2224
-  _globals['_DRAFTERSTATUS']._serialized_end=2539
-  _globals['_VERIFIERSHARE']._serialized_start=2542
-  _globals['_VERIFIERSHARE']._serialized_end=2733
-  _globals['_DRAFTERSERVICE']._serialized_start=2878
-  _globals['_DRAFTERSERVICE']._serialized_end=3261
+  _globals['_DRAFTREQUEST']._serialized_end=807
+  _globals['_DRAFTRESPONSE']._serialized_start=810
+  _globals['_DRAFTRESPONSE']._serialized_end=1115
+  _globals['_PING']._serialized_start=1117
+  _globals['_PING']._serialized_end=1139
+  _globals['_PONG']._serialized_start=1141
+  _globals['_PONG']._serialized_end=1163
+  _globals['_STEPBEGUN']._serialized_start=1165
+  _globals['_STEPBEGUN']._serialized_end=1193
+  _globals['_MODELREPLACED']._serialized_start=1195
+  _globals['_MODELREPLACED']._serialized_end=1250
+  _globals['_OPENSEQUENCE']._serialized_start=1253
+  _globals['_OPENSEQUENCE']._serialized_end=1606
+  _globals['_SEQUENCEOPENED']._serialized_start=1608
+  _globals['_SEQUENCEOPENED']._serialized_end=1660
+  _globals['_CLOSESEQUENCES']._serialized_start=1662
+  _globals['_CLOSESEQUENCES']._serialized_end=1700
+  _globals['_SEQUENCEERROR']._serialized_start=1702
+  _globals['_SEQUENCEERROR']._serialized_end=1789
+  _globals['_LOADMODELREQUEST']._serialized_start=1791
+  _globals['_LOADMODELREQUEST']._serialized_end=1858
+  _globals['_LOADMODELRESPONSE']._serialized_start=1860
+  _globals['_LOADMODELRESPONSE']._serialized_end=1918
+  _globals['_MODELLOAD']._serialized_start=1921
+  _globals['_MODELLOAD']._serialized_end=2095
+  _globals['_DRAFTERSERVICEGETMODELINFOREQUEST']._serialized_start=2097
+  _globals['_DRAFTERSERVICEGETMODELINFOREQUEST']._serialized_end=2132
+  _globals['_DRAFTERSERVICEGETMODELINFORESPONSE']._serialized_start=2135
+  _globals['_DRAFTERSERVICEGETMODELINFORESPONSE']._serialized_end=2298
+  _globals['_DRAFTERSTATUS']._serialized_start=2301
+  _globals['_DRAFTERSTATUS']._serialized_end=2616
+  _globals['_VERIFIERSHARE']._serialized_start=2619
+  _globals['_VERIFIERSHARE']._serialized_end=2810
+  _globals['_DRAFTERSERVICE']._serialized_start=2955
+  _globals['_DRAFTERSERVICE']._serialized_end=3338
 # @@protoc_insertion_point(module_scope)

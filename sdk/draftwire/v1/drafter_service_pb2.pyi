@@ -33,7 +33,7 @@ MODEL_LOAD_STATE_SERVING: ModelLoadState
 MODEL_LOAD_STATE_FAILED: ModelLoadState
 
 class DraftRequest(_message.Message):
-    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error", "ping", "features")
+    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error", "ping", "features", "step_begun")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class DraftRequest(_message.Message):
     SEQUENCE_ERROR_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    STEP_BEGUN_FIELD_NUMBER: _ClassVar[int]
     hello: _model_info_pb2.PeerInfo
     open: OpenSequence
     verdicts: _verdict_pb2.VerdictBatch
@@ -48,7 +49,8 @@ class DraftRequest(_message.Message):
     sequence_error: SequenceError
     ping: Ping
     features: _features_pb2.FeatureBatch
-    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., features: _Optional[_Union[_features_pb2.FeatureBatch, _Mapping]] = ...) -> None: ...
+    step_begun: StepBegun
+    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., features: _Optional[_Union[_features_pb2.FeatureBatch, _Mapping]] = ..., step_begun: _Optional[_Union[StepBegun, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("hello", "opened", "proposals", "sequence_error", "pong", "replaced")
@@ -77,6 +79,12 @@ class Pong(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     number: int
     def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class StepBegun(_message.Message):
+    __slots__ = ("seconds",)
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    def __init__(self, seconds: _Optional[float] = ...) -> None: ...
 
 class ModelReplaced(_message.Message):
     __slots__ = ("model",)

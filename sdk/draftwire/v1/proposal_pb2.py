@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/proposal.proto\x12\x0c\x64raftwire.v1\"\xdf\x01\n\x08Proposal\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x63ommitted_length\x18\x03 \x01(\r\x12\x15\n\rfirst_node_id\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x12\n\nparent_ids\x18\x06 \x03(\r\x12\x11\n\tlog_probs\x18\x07 \x03(\x02\x12\x36\n\rdistributions\x18\x08 \x03(\x0b\x32\x1f.draftwire.v1.DraftDistribution\x12\x0c\n\x04last\x18\t \x01(\x08\"P\n\x11\x44raftDistribution\x12\x11\n\tparent_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x15\n\rprobabilities\x18\x03 \x03(\x02\"P\n\rProposalBatch\x12)\n\tproposals\x18\x01 \x03(\x0b\x32\x16.draftwire.v1.Proposal\x12\x14\n\x0cstep_seconds\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/proposal.proto\x12\x0c\x64raftwire.v1\"\xdf\x01\n\x08Proposal\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x63ommitted_length\x18\x03 \x01(\r\x12\x15\n\rfirst_node_id\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x12\n\nparent_ids\x18\x06 \x03(\r\x12\x11\n\tlog_probs\x18\x07 \x03(\x02\x12\x36\n\rdistributions\x18\x08 \x03(\x0b\x32\x1f.draftwire.v1.DraftDistribution\x12\x0c\n\x04last\x18\t \x01(\x08\"P\n\x11\x44raftDistribution\x12\x11\n\tparent_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x15\n\rprobabilities\x18\x03 \x03(\x02\"h\n\rProposalBatch\x12)\n\tproposals\x18\x01 \x03(\x0b\x32\x16.draftwire.v1.Proposal\x12\x14\n\x0cstep_seconds\x18\x02 \x01(\x01\x12\x16\n\x0egathered_steps\x18\x03 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,5 +36,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAFTDISTRIBUTION']._serialized_start=271
   _globals['_DRAFTDISTRIBUTION']._serialized_end=351
   _globals['_PROPOSALBATCH']._serialized_start=353
-  _globals['_PROPOSALBATCH']._serialized_end=433
+  _globals['_PROPOSALBATCH']._serialized_end=457
 # @@protoc_insertion_point(module_scope)

@@ -39,9 +39,11 @@ class DraftDistribution(_message.Message):
     def __init__(self, parent_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., probabilities: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ProposalBatch(_message.Message):
-    __slots__ = ("proposals", "step_seconds")
+    __slots__ = ("proposals", "step_seconds", "gathered_steps")
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GATHERED_STEPS_FIELD_NUMBER: _ClassVar[int]
     proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
     step_seconds: float
-    def __init__(self, proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., step_seconds: _Optional[float] = ...) -> None: ...
+    gathered_steps: int
+    def __init__(self, proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., step_seconds: _Optional[float] = ..., gathered_steps: _Optional[int] = ...) -> None: ...

@@ -54,6 +54,7 @@ RULES: Final[dict[str, str]] = {
     "malformed.token_id": "refuses a token id beyond its vocabulary, and names token_ids",
     "malformed.sampling": "refuses sampling parameters that it cannot read, and names the field",
     "malformed.verdict": "refuses a verdict beyond max_length, and names committed_length",
+    "gathering.sent": "sends what it gathers after a StepBegun by the end of its time, or at the next verdict",
     "features.map": "describes the features that it reads: layers, sizes, types, and the hash of the map's weights",
     "features.weights": "sends the weights whose hash it names, at most 1 MiB in a message, and none for another hash",
     "features.needed": "refuses a verifier that cannot send the features that it reads",

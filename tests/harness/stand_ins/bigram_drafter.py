@@ -245,6 +245,9 @@ class Conversation:
     def on_ping(self, ping: pb.Ping) -> list[pb.DraftResponse]:
         return [pb.DraftResponse(pong=pb.Pong(number=ping.number))]
 
+    def on_step_begun(self, message: pb.StepBegun) -> list[pb.DraftResponse]:
+        return []  # it drafts one step for a verdict, so it has nothing to gather
+
     def draft(self, sequences: Sequence[Opened], asked: int | None = None) -> list[pb.DraftResponse]:
         """Drafts one step for some sequences."""
         proposals = []
@@ -276,7 +279,7 @@ class BigramDrafter(pb_grpc.DrafterServiceServicer):
             "protocol_revision": 1,
             "min_protocol_revision": 1,
             "build": "bigrams",
-            "capabilities": ["ping", "distributions"],
+            "capabilities": ["ping", "gathering", "distributions"],
             "model": ModelInfo(model_id="bigrams", vocab_size=VOCABULARY, tokenizer_sha256=TOKENIZER),
             "limits": Limits(max_sequences=6, max_tree_nodes=8, max_sequence_tokens=256),
         } | hello

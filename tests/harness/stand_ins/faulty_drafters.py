@@ -56,6 +56,19 @@ class Endless(Conversation):
         return super().commit(verdict)
 
 
+class Hoarder(Conversation):
+    """Gathers its nodes once a step has begun, and never sends them."""
+
+    gathers = False
+
+    def on_step_begun(self, message: pb.StepBegun) -> Responses:
+        self.gathers = True
+        return []
+
+    def draft(self, sequences: Any, asked: int | None = None) -> Responses:
+        return [] if self.gathers else super().draft(sequences, asked)
+
+
 class Deaf(Conversation):
     """Goes on drafting below the opening's last token, whatever the verdicts."""
 

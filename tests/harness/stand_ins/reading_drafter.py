@@ -150,7 +150,7 @@ class ReadingDrafter(BigramDrafter):
             "weights_sha256": hashlib.sha256(_WEIGHTS).hexdigest(),
         }
         kind |= {name: fields.pop(name) for name in list(fields) if name in kind}
-        hello = {"capabilities": ["ping", "distributions", "features"]} | fields
+        hello = {"capabilities": ["ping", "gathering", "distributions", "features"]} | fields
         super().__init__(conversation, features=FeatureMap(**kind), **hello)
         self.received = 0
         """Features that were taken."""

@@ -12,6 +12,7 @@ from draftwire.v1.features_pb2 import TokenFeatures
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
+from draftwire_core.runtime.rpc.handshake import CAPABILITY_GATHERING
 from draftwire_core.runtime.rpc.message_stream import MessageStream
 
 Stream = MessageStream[Any, Any]
@@ -80,6 +81,8 @@ class ScriptedDrafter:
     """Committed lengths that it received."""
     credits: list[int] = field(default_factory=list)
     """Credit in each batch of verdicts; 0 keeps the credit of the opening."""
+    begun: list[float] = field(default_factory=list)
+    """Seconds of each StepBegun; only a drafter with the capability accepts it."""
     hellos: list[PeerInfo] = field(default_factory=list)
     ended: int = 0
     """Number of streams that the verifier has ended."""
@@ -137,6 +140,8 @@ class ScriptedDrafter:
                 self._close(sequence_id, opened)
         elif kind == "features" and self.greeting.hello.HasField("features"):
             self.features += message.features.features
+        elif kind == "step_begun" and CAPABILITY_GATHERING in self.greeting.hello.capabilities:
+            self.begun.append(message.step_begun.seconds)
         elif kind == "ping":
             self.pings += 1
             answers.append(pb.DraftResponse(pong=pb.Pong(number=message.ping.number)))

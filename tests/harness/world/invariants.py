@@ -53,8 +53,8 @@ def _drafter_slots(drafter: Drafter) -> None:
 
 
 def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
-    """Checks that both sides have the same tokens and nodes if no message is in transit."""
-    if not (call.quiet and world.thread.idle and drafter.thread.idle):
+    """Checks that both sides have the same tokens and nodes if no message is in transit or held back."""
+    if not (call.quiet and world.thread.idle and drafter.thread.idle) or world.gathers:
         return
     running = {asked.running.sequence_id for asked in world.requests if asked.running is not None and not asked.ended}
     untold = _untold(world)

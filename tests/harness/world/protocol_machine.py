@@ -101,6 +101,10 @@ class ProtocolMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.world.step()
 
+    @event(seconds=[0.5, 5.0, 60.0])
+    def begin_step(self, seconds: float) -> None:
+        self.world.begin_step(seconds)
+
     @event(name=NAMES, count=range(1, 4))
     def grow(self, name: str, count: int) -> None:
         for _ in range(count):

@@ -20,6 +20,7 @@ from unittest import mock
 
 import structlog
 
+from drafter_service.conversation.gathered_proposals import GatheredProposals
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
@@ -146,6 +147,8 @@ class World:
         self.log = self._patches.enter_context(structlog.testing.capture_logs())
         self.sequences: dict[int, Sequence] = {}
         """The engine's state for each request, including ended ones."""
+        self.gathered: list[GatheredProposals] = []
+        """What each stream of a drafter gathers."""
         self._made: list[Any] = []
         self._watch()
         self._services = AsyncExitStack()
@@ -185,7 +188,16 @@ class World:
     def _watch(self) -> None:
         """Records the state of engine and drafters independently of their own bookkeeping. Also empties the KV
         caches, whatever the previous world left in them."""
-        sequences, made = self.sequences, self._made
+        sequences, made, gathered, seen = self.sequences, self._made, self.gathered, self.seen
+
+        class NotedGathered(GatheredProposals):
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
+                gathered.append(self)
+
+            def _send_gathered(self) -> None:
+                seen["steps gathered"] += self._steps
+                super()._send_gathered()
 
         class NotedSequence(Sequence):
             def __init__(self, spec: SequenceSpec, prefix: SharedPrefix | None = None) -> None:
@@ -222,6 +234,7 @@ class World:
             *(mock.patch(f"{module}.time", clock) for module in _measuring()),
             *(mock.patch.object(each, "__defaults__", (now,)) for each in _CLOCKED),
             mock.patch("draftwire_core.engine.engine.verification_engine.Sequence", NotedSequence),
+            mock.patch("drafter_service.conversation.drafting_session.GatheredProposals", NotedGathered),
             mock.patch("draftwire_core.engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):
@@ -352,6 +365,16 @@ class World:
         drafter.up = True
         self.verifier.network.listen(drafter.address, drafter.converse)
 
+    def begin_step(self, seconds: float) -> None:
+        """Lets the drafters gather their nodes, as while a step runs that takes so long."""
+        self.loop.call_soon(self.verifier.pool.step_begun, seconds)
+        self.loop.settle()
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a drafter holds nodes back."""
+        return any(each._gathered for each in self.gathered)
+
     def pass_time(self, seconds: float) -> None:
         self.loop.advance(seconds)
 
@@ -400,8 +423,11 @@ class World:
             for drafter in self.drafters.values():
                 busy = busy or not drafter.thread.idle or drafter.drafting.busy
                 self.grow(drafter)
-            if not busy:
+            if not busy and not self.gathers:
                 return
+            if not busy:
+                for each in self.gathered:
+                    each.release()
         raise AssertionError("the drafters never come to rest")
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftwire.v1 import model_info_pb2, sampling_pb2, speculation_pb2
+from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2
 from draftwire_tools.check_drafter.drafter_under_test import DrafterUnderTest, other
 from draftwire_tools.check_drafter.findings import Breach, Skip
 from draftwire_tools.check_drafter.trial import Trials
@@ -116,6 +116,24 @@ async def smaller_vocabulary(drafter: DrafterUnderTest) -> str | None:
         if not side.mirrors[1].proposals:
             raise Skip(SILENT)
     return None
+
+
+@DRAFTING.of("gathering.sent")
+async def gathers(drafter: DrafterUnderTest) -> None:
+    """A step that it is not told of, one of a tenth of a second, and one of a minute that a verdict ends."""
+    if "gathering" not in drafter.hello.capabilities:
+        raise Skip("it has not the capability gathering")
+    async with drafter.drafting() as side:
+        await side.nodes(1)
+        for seconds in (0.0, 0.1, 60.0):
+            await side.settle()
+            await _accept(side, 0)
+            if seconds:
+                await side.send(step_begun=drafter_service_pb2.StepBegun(seconds=seconds))
+            if seconds > 1:
+                await _accept(side, 0)
+            if not await side.nodes(1):
+                raise Breach(f"no nodes after a StepBegun of {seconds:g} seconds") if seconds else Skip(SILENT)
 
 
 @DRAFTING.of("draws.reported")

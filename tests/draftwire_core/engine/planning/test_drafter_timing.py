@@ -72,6 +72,21 @@ def test_learns_the_pace_between_proposals() -> None:
     assert clock.expected_wait(now + 0.001) == pytest.approx(0.003, rel=0.05)
 
 
+def test_what_was_held_back_shows_no_pace() -> None:
+    timing = DrafterTiming(response=0.05, interval=0.004)
+    clock = clock_of(timing)
+    clock.asked(2, 0.1)
+    clock.arrived(proposal(2)._replace(token_ids=[0] * 9, parent_ids=[0] * 9, gathered=True), 0.4)
+    assert (timing.response, timing.interval, clock.expansion) == (0.05, 0.004, (1, 1))
+    clock.arrived(proposal(2), 0.401)  # the step that it ended in the middle of
+    assert timing.interval == 0.004
+    clock.asked(3, 0.5)
+    clock.arrived(proposal(3), 0.53)
+    clock.arrived(proposal(3), 0.536)
+    assert 0.03 <= timing.response < 0.05
+    assert 0.004 < timing.interval <= 0.006
+
+
 def test_sequences_that_share_a_drafting_step_do_not_quicken_its_pace() -> None:
     timing = DrafterTiming(interval=0.004)
     clocks = [clock_of(timing) for _ in range(16)]

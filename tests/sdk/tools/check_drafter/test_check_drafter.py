@@ -159,6 +159,7 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
     ("limits.sequences", faulty.Modest, {}, ("limits.sequences",), PATIENT),
     ("limits.tokens", faulty.Careless, {}, ("limits.tokens",), PATIENT),
     ("limits.tokens", faulty.Misnaming, {}, ("limits.tokens",), PATIENT),
+    ("gathering.sent", faulty.Hoarder, {}, ("gathering.sent",), PATIENT),
     ("draws.reported", proposals.outgoing(proposals.mute_about_draws), {}, ("draws.reported",), PATIENT),
     ("draws.reported", proposals.outgoing(proposals.improbable), {}, ("draws.reported",), PATIENT),
     ("draws.reported", proposals.outgoing(proposals.foreign_draw), {}, ("draws.reported",), PATIENT),
@@ -264,7 +265,7 @@ def test_the_command_fails_with_the_drafter(command: Command) -> None:
     assert done.code == 1
     assert done.err.splitlines()[-1] == f"draftwire: {drafter.address} breaks 2 of {len(RULES)} rules"
     assert (report["address"], report["passed"]) == (drafter.address, False)
-    assert report["hello"]["capabilities"] == ["ping", "distributions"]
+    assert report["hello"]["capabilities"] == ["ping", "gathering", "distributions"]
     assert [each["rule"] for each in report["rules"]] == list(RULES)
     failed = {each["rule"]: each["why"] for each in report["rules"] if each["outcome"] == "failed"}
     assert failed == {
