@@ -19,6 +19,7 @@ from draftwire_core.training.learning.texts.served_text import ServedText
 from tests.harness import processes
 from tests.harness.checkout import MODELS
 from tests.harness.lasting_address import lasting_address
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually
 
@@ -125,6 +126,54 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(
             eventually(lambda: models(client) == [learned], "it is swapped in again", patience=LONG_PATIENCE)
             assert ask(client) == plain
         assert len(list(place.glob("v*"))) <= 2
+
+
+def test_the_draft_of_a_service_learns_and_takes_over(services: Services, tmp_path: Path) -> None:
+    """The first service's draft model learns, the second one tries what was learned, and both change their roles. What
+    was learned outlives the drafter services, which begin with the base again."""
+    base, place, log = untrained("draft-other", tmp_path / "base"), tmp_path / "learned", tmp_path / "learner.log"
+    addresses = [lasting_address(), lasting_address()]
+    asked = prompts()
+
+    def drafters() -> list[ServiceProcess]:
+        flags = ("--target-tokenizer", str(MODELS / "target"), "--listen")
+        return [services.drafter(str(base), *flags, address) for address in addresses]
+
+    def ask(client: Client) -> list[list[int]]:
+        forced = Speculation(planning="always")
+        options: dict[str, Any] = {"max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True}
+        return [client.generate(each, speculation=forced, **options).token_ids for each in asked]
+
+    def drafting(client: Client) -> list[tuple[str, str]]:
+        found = [each for each in client.drafters.list() if each.state == "ready"]
+        return [(each.name, Path(each.model.model_id).name) for each in found if each.model is not None]
+
+    def promoted() -> bool:
+        assert process.poll() is None, log.read_text()
+        assert ask(client) == plain
+        return "; promoted: " in log.read_text()
+
+    pair = drafters()
+    verifier = services.verifier("target", "--share-traffic")
+    flags = ("--drafter", "first", "--draft", str(base), "--canary", addresses[1])
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        plain = ask(client)
+        client.drafters.attach(addresses[0], "first")
+        with learner(verifier.address, place, log, *flags) as process:
+            eventually(promoted, "a checkpoint takes over", patience=LONG_PATIENCE)
+            eventually(lambda: any(each.learning for each in client.drafters.list()), "it reports the version")
+        state = LearningState.read(place)
+        assert state is not None
+        assert (state.address, state.canary) in (tuple(addresses), tuple(reversed(addresses)))
+        learned = [(state.drafter, f"v{state.promoted:05d}")]
+        assert drafting(client) == learned
+        for drafter in pair:
+            drafter.kill()
+        drafters()
+        eventually(lambda: drafting(client) == [(state.drafter, base.name)], "it drafts again", patience=LONG_PATIENCE)
+        with learner(verifier.address, place, log, *flags) as process:
+            eventually(lambda: drafting(client) == learned, "it is loaded again", patience=LONG_PATIENCE)
+            assert ask(client) == plain
 
 
 def test_traffic_that_is_not_shared_is_told(services: Services, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from draftwire import Client
+from draftwire_core.training.learning.texts.text_store import TextStore
 from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually
@@ -136,6 +137,7 @@ def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
 def test_a_draft_model_in_the_verifier_learns(tmp_path: Path) -> None:
     draft, place = f"local:draft?model={MODELS / 'draft-other'}", tmp_path / "learned"
     flags = ("--draft", draft, "--listen", "127.0.0.1:0", "--learn", "--learn-dir", str(place))
+    flags += ("--learn-probabilities",)
     with serving(tmp_path, "--model", str(MODELS / "target"), *flags) as command:
         assert command.line("learning") == f"{place}; texts stay on this machine"
         eventually(lambda: "learner | following" in command.log.read_text(), "it follows", patience=LONG_PATIENCE)
@@ -144,6 +146,10 @@ def test_a_draft_model_in_the_verifier_learns(tmp_path: Path) -> None:
         children = command.children()
         assert command.end() == 0, command.told()
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "nothing is left")
+    of = json.loads((place / "texts" / "texts.json").read_text())["target"]
+    texts = TextStore(place / "texts", of, most_bytes=1 << 20, warn=pytest.fail).texts()
+    assert texts
+    assert all(text.top.top for text in texts), "the verifier has reported the likeliest tokens"
 
 
 def test_without_a_draft_model_in_the_verifier_nothing_learns(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ class LearningState:
         new.write_text(json.dumps(asdict(self), indent=2, default=_text_of) + "\n")
         new.replace(directory / _FILE)
 
+    def summary(self) -> str:
+        """Returns a line about the promoted version, whose round has measured the agreement."""
+        first, now = (100 * (each or 0.0) for each in (self.before, self.now))
+        return (
+            f"v{self.promoted:05d} drafts, as learned before; agreement on held-out texts {first:.1f} % at first, "
+            f"{now:.1f} % now"
+        )
+
     def report(self, activity: LearnerActivity, collected_tokens: int) -> Learning:
         """Returns what the verifier shows of it. collected_tokens: output tokens stored by now."""
         return Learning(activity, self.promoted, collected_tokens, self.version, self.before, self.now, self.last_round)

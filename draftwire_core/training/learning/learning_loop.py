@@ -186,6 +186,8 @@ class LearningLoop:
             other = _other_tokenizer(source, info.tokenizer_sha256, self.target_tokenizer)
             self._learner = TextLearner(source, other, self.training, self.device)
         self.tell(f"following {self.client.address}; {self.state.drafter} drafts")
+        if self.state.promoted:
+            self.tell(self.state.summary())
         return self._learner
 
     def _seated(self) -> Seated:

@@ -104,6 +104,13 @@ def serve(
             "text a line.",
         ),
     ] = None,
+    learn_probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--learn-probabilities",
+            help="With --learn: learn the probabilities of the target's likeliest tokens, and not its tokens alone.",
+        ),
+    ] = False,
     log: Annotated[Path, typer.Option(metavar="FILE", help="One log of all processes; lines are added.")] = Path(
         "draftwire.log"
     ),
@@ -123,7 +130,9 @@ def serve(
     _line(console, "device", place.about)
     _line(console, "log", str(log.resolve()))
     drafts = draft or (AUTO,)
-    options = Options(place, chat_template, target_tokenizer, flags, learn, learn_dir, learn_prompts)
+    options = Options(
+        place, chat_template, target_tokenizer, flags, learn, learn_dir, learn_prompts, learn_probabilities
+    )
     check(drafts, options)
     running = None
     try:

@@ -10,8 +10,8 @@ from draftwire.cli.failure import Failure
 from draftwire_tools.serve.plan import DRAFT, ServePlan, name_of
 from draftwire_tools.service import Job
 
-_PROMOTED = "; promoted: "
-"""The part of a line about a version that drafts from now on."""
+_NEWS = ("; promoted: ", " drafts, as learned before; ")
+"""The parts of lines about a version that drafts from now on, and about one that drafts again after a start."""
 LOOKUP_TEXTS = "lookup.ids"
 """Name of the file, in the directory of what is learned, with the texts that lookup begins with."""
 _FINGERPRINT = 12
@@ -29,16 +29,18 @@ class LearnerProcess(Job):
             flags += ["--chat-template", str(plan.options.chat_template.resolve())]
         if plan.options.learn_prompts is not None:
             flags += ["--learn-prompts", str(plan.options.learn_prompts.resolve())]
+        if plan.options.learn_probabilities:
+            flags += ["--probabilities"]
         super().__init__("learner", ["-m", "draftwire.cli", "train", "learn", *flags], logs)
         self._read = 0
 
     def news(self) -> list[str]:
-        """Returns the lines about versions that were promoted since the last call."""
+        """Returns the lines since the last call about learned versions that draft."""
         with self.log.open("rb") as log:
             log.seek(self._read)
             whole = log.read().rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0
-        return [line for line in whole.decode(errors="replace").splitlines() if _PROMOTED in line]
+        return [line for line in whole.decode(errors="replace").splitlines() if any(part in line for part in _NEWS)]
 
 
 def tunable(plan: ServePlan) -> bool:

@@ -32,6 +32,8 @@ class Options:
     """Directory of what is learned; None for the usual one."""
     learn_prompts: Path | None = None
     """File with further prompts that the target continues while nothing else runs."""
+    learn_probabilities: bool = False
+    """Whether it learns the probabilities of the target's likeliest tokens."""
 
     @property
     def scheme(self) -> str:
@@ -102,6 +104,8 @@ def check(drafts: Sequence[str], options: Options) -> None:
         raise ValueError("--learn-dir: applies to --learn, which is not given")
     if options.learn_prompts is not None and not options.learn:
         raise ValueError("--learn-prompts: applies to --learn, which is not given")
+    if options.learn_probabilities and not options.learn:
+        raise ValueError("--learn-probabilities: applies to --learn, which is not given")
     if options.learn_prompts is not None and not options.learn_prompts.is_file():
         raise ValueError(f"--learn-prompts: there is no file {options.learn_prompts}")
 

@@ -17,7 +17,8 @@ class Seated:
 
     name: str
     base: str
-    """The address or checkpoint of a base, see `LearningState.base`; empty if a learned checkpoint drafts."""
+    """The address or checkpoint of the base, see `LearningState.base`; empty if it is not known, because a learned
+    checkpoint drafts."""
     version: int
     """Number of the learned checkpoint that drafts; 0 for a base."""
 

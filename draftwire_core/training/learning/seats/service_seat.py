@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from draftwire import Client
+from draftwire import Client, Drafter
 from draftwire.errors import InternalError, RolloutNotFoundError
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.seats.seat import Seated
@@ -23,24 +23,32 @@ class ServiceSeat:
         self._name, self._canary, self._draft = name, canary, draft
 
     def find(self, client: Client, state: LearningState) -> Seated | None:
-        """Returns the drafter that took over last, or else the named one, if it is ready."""
-        state.canary = state.canary or self._canary
+        """Returns the drafter that took over last, or else the named one or a canary that took over unnoted, if it is
+        ready."""
+        if self._canary != state.address:  # else the two have changed their roles
+            state.canary = self._canary
         for rollout in client.drafters.rollouts():
             if rollout.state == "running" and rollout.new.name == state.canary:
                 with suppress(RolloutNotFoundError):  # it ends by itself, too
                     client.drafters.withdraw(rollout.new.name)
         ready = {each.name: each for each in client.drafters.list() if each.state == "ready"}
-        for name in (state.drafter, self._name):
+        for name in (state.drafter, self._name, state.canary):
             drafter = ready.get(name)
             if drafter is None:
                 continue
             if drafter.address == state.canary:  # the other one of the two drafts now
                 state.canary = state.address
             state.address = drafter.address
-            model = drafter.model.model_id if drafter.model is not None else ""
-            learned = state.promoted and Path(model).name == self._versions.path(state.promoted).name
-            return Seated(name, "", state.promoted) if learned else Seated(name, self._draft, 0)
+            return Seated(name, self._draft, self._version(drafter))
         return None
+
+    def _version(self, drafter: Drafter) -> int:
+        """Returns the number of the learned checkpoint that a service has loaded, of which it reports the name alone; 0
+        for another model."""
+        name = Path(drafter.model.model_id).name if drafter.model is not None else ""
+        if not name or name == Path(self._draft).name:
+            return 0
+        return self._versions.number(str(self._versions.path(0).with_name(name))) or 0
 
     def put(self, client: Client, state: LearningState, seated: Seated) -> str:
         """Has the drafter's service load the promoted checkpoint, or the base."""

@@ -396,7 +396,13 @@ def test_after_a_restart_the_promoted_one_is_swapped_in(learning: Learning) -> N
     learning.run()
     assert learning.verifier.drafting == promoted
     assert learning.verifier.calls.count("swap") == 1
-    assert learning.state.promoted == 1
+    state = learning.state
+    assert state.promoted == 1
+    first = 100 * (state.before or 0)
+    assert any(
+        f"v00001 drafts, as learned before; agreement on held-out texts {first:.1f} % at first, " in line
+        for line in learning.told
+    )
 
 
 def test_a_promoted_one_that_is_gone_leaves_the_base(learning: Learning) -> None:

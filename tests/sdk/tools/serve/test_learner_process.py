@@ -41,10 +41,11 @@ def test_lookup_begins_with_the_file_that_the_learner_writes() -> None:
 def test_promoted_versions_are_news(tmp_path: Path) -> None:
     learner = LearnerProcess("127.0.0.1:1", tmp_path / "learned", plan_of("m", (), 1, OPTIONS), tmp_path)
     learner.kill()
-    line = "v00002: 9 new tokens; promoted: 1.5 against 1.2"
+    lines = ["v00001 drafts, as learned before; agreement 1 %", "v00002: 9 new tokens; promoted: 1.5 against 1.2"]
+    told = "\nstep 1\n".join(lines)
     with learner.log.open("a") as log:
-        log.write(f"step 1\n{line}\nv00003: 9 new tokens; not promoted: it is no better\nv00004: 9 new")
-    assert learner.news() == [line]
+        log.write(f"{told}\nv00003: 9 new tokens; not promoted: it is no better\nv00004: 9 new")
+    assert learner.news() == lines
     assert learner.news() == []
     with learner.log.open("a") as log:
         log.write(" tokens; promoted: 2 against 1\n")

@@ -41,6 +41,7 @@ def test_threads_are_divided() -> None:
         (("a", "a"), OPTIONS, "the same draft is given twice"),
         ((), replace(OPTIONS, learn_directory=Path("learned")), "--learn-dir: applies to --learn, which is not given"),
         ((), replace(OPTIONS, learn_prompts=Path("file")), "--learn-prompts: applies to --learn, which is not given"),
+        ((), replace(OPTIONS, learn_probabilities=True), "--learn-probabilities: applies to --learn, which is not"),
         ((), replace(OPTIONS, learn=True, learn_prompts=Path("no")), "--learn-prompts: there is no file no"),
         ((), Options(OPTIONS.device, chat_template=Path("/no/such")), "--chat-template: there is no file"),
         (("local:mtp",), Options(OPTIONS.device, target_tokenizer="t"), "--target-tokenizer: applies to draft models"),
