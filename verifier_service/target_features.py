@@ -11,7 +11,7 @@ from draftwire_core.engine.engine.feature_streams import MOST_KINDS, FeatureKind
 from draftwire_core.engine.model.features.feature_codec import FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
-from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
 from draftwire_core.runtime.errors import at_capacity, shutting_down
 from draftwire_core.runtime.process.logs import get_logger
@@ -71,7 +71,7 @@ class TargetFeatures(FeatureIntake):
         self._steps.sent_features(source, count)
 
     def _tap(self, kind: FeatureKind, shape: FeatureShape, weights: bytearray, weights_dtype: torch.dtype) -> Tap:
-        dtype = self._target.dtype
-        mapping = FeatureMap.of(shape, weights, weights_dtype).to(dtype)
-        replace_linears(mapping, PackedLinear)
+        device, dtype = self._target.device, self._target.dtype
+        mapping = FeatureMap.of(shape, weights, weights_dtype).to(device=device, dtype=dtype)
+        pack_linears(mapping)
         return Tap(kind.layers, mapping, SlotStates(self._target.pool.capacity, shape.width, dtype))

@@ -57,14 +57,16 @@ class HostCopy:
 
 
 def together(hosts: Sequence[Tensor]) -> Tensor:
-    """The bytes of tensors in one, uint8 [n]; each begins at a multiple of 8."""
+    """The bytes of tensors of one device in one, uint8 [n]; each begins at a multiple of 8."""
     parts: list[Tensor] = []
     for host in hosts:
         raw = host.contiguous().view(-1)
         raw = (
             raw.view(torch.uint8) if len(raw) else raw.new_empty(0, dtype=torch.uint8)
         )  # an empty one may have no stride
-        parts += [raw, raw.new_zeros(-len(raw) % _ALIGNMENT)]
+        parts.append(raw)
+        if len(raw) % _ALIGNMENT:
+            parts.append(raw.new_zeros(-len(raw) % _ALIGNMENT))
     return torch.cat(parts)
 
 

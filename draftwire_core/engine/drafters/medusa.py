@@ -17,7 +17,7 @@ from draftwire_core.engine.drafters.drafter import DraftSpec
 from draftwire_core.engine.drafters.marginal_growth import Guesses, MarginalGrowth
 from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
 from draftwire_core.engine.errors import FieldError
-from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 
 
@@ -59,8 +59,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         weight = next(heads.parameters())
         self._dtype, self._device = weight.dtype, weight.device
         self.growth = MarginalGrowth(len(heads), "head", self._device)
-        if self._device.type == "cpu":
-            replace_linears(heads, PackedLinear)
+        pack_linears(heads)
         self._heads = heads
 
     def begin(self, spec: DraftSpec) -> _Draft:

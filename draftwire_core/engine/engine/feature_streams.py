@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
+from draftwire_core.engine.device.device_copy import HostCopy, apart, together
 from draftwire_core.engine.engine.sequence import Sequence
 from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.model.features.feature_codec import encode, feature_bytes
@@ -78,6 +80,10 @@ class FeatureStreams:
         self._running = running
         self._taps: dict[FeatureKind, Tap] = {}
         self._readers: dict[str, _Reader] = {}
+        self._coming: list[tuple[Tap, torch.Tensor, torch.Tensor]] = []
+        """Features of a GPU's last pass that are on their way to the host: the tap, slots and features."""
+        self._copy: HostCopy | None = None
+        """The one copy of them all."""
 
     def __bool__(self) -> bool:
         """Whether there are any taps."""
@@ -178,7 +184,8 @@ class FeatureStreams:
 
     def tapped(self, batch: PackedBatch) -> None:
         """Settles a pass with its taps: the drafters that read are charged for them, and the slots that others' taps
-        have not read are unknown to these."""
+        have not read are unknown to these. Queues the copy of what a GPU has mapped."""
+        self._arrive()
         for kind, tap in self._taps.items():
             if tap in batch.taps:
                 seconds = tap.take_seconds()
@@ -188,9 +195,22 @@ class FeatureStreams:
                     reader.seconds += seconds / len(readers)
             else:
                 tap.forget(batch.numbers[2])
+        self._coming = [(tap, *part) for tap in self._taps.values() for part in tap.take_coming()]
+        if self._coming:
+            self._copy = HostCopy(together([features for *_, features in self._coming]))
+
+    def _arrive(self) -> None:
+        """Keeps the features of a GPU's last pass. Their copy is queued right behind the pass, and is made while the
+        step is settled."""
+        if self._copy is not None:
+            found = apart(self._copy.get(), [features for *_, features in self._coming])
+            for (tap, slots, _), features in zip(self._coming, found, strict=True):
+                tap.states.write(slots, features)
+            self._coming, self._copy = [], None
 
     def hand_out(self) -> list[SequenceFeatures]:
         """Returns the features that have become known since the last call, as far as the drafters' credit goes."""
+        self._arrive()
         found: list[SequenceFeatures] = []
         for source, reader in self._readers.items():
             for sequence_id in reader.handed_out:

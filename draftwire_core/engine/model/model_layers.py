@@ -32,13 +32,13 @@ class ModelLayers:
         """Runs a pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary]."""
         decoder = self._decoder
         if decoder is None:
-            with torch.inference_mode(), packed_context(batch, cache):
+            with torch.inference_mode(), torch.cuda.device_of(batch.token_ids), packed_context(batch, cache):
                 return self._call(batch, batch.logit_rows)
         reading = self._reading(batch)
         logits = decoder.logits(batch, cache, reading)
         if reading is not None:
             with torch.inference_mode():
-                reading.keep(batch.slots)
+                reading.keep(torch.from_numpy(batch.numbers[2]), batch.slots)
         return logits
 
     def rows(self, batch: PackedBatch | FixedRows, cache: KvCache, wanted: torch.Tensor | int) -> Rows:
@@ -75,14 +75,14 @@ class ModelLayers:
                 )
             logits = out.logits[0]
         if reading is not None:
-            reading.keep(batch.slots)
+            reading.keep(torch.from_numpy(cast(PackedBatch, batch).numbers[2]), batch.slots)
         return logits
 
     def _reading(self, batch: PackedBatch | FixedRows) -> TapReading | None:
         """Returns the reading of a pass with taps."""
         if not isinstance(batch, PackedBatch) or not batch.taps:
             return None
-        return TapReading(batch.taps, len(batch), self._width, self._dtype)
+        return TapReading(batch.taps, len(batch), self._width, self._dtype, batch.device)
 
     @contextmanager
     def _kept(self, states: list[torch.Tensor]) -> Iterator[None]:

@@ -26,7 +26,7 @@ from triton.runtime.jit import JITFunction
 from draftwire_core.engine.model.cuda.kernels import attention, packed_product, product
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
 from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
-from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
+from draftwire_core.engine.model.cuda.kernels.norm import Kept, add_norm, keep_rows, rms_norm
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
 from draftwire_core.engine.model.cuda.kernels.product import multiply
 from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
@@ -71,7 +71,10 @@ def launches() -> None:
     rows = 64
     hidden = tensor(rows, WIDTH)
     residual = tensor(rows, WIDTH, dtype=torch.float32)
+    kept = Kept(tensor(33, dtype=torch.int32), tensor(16, 256, WIDTH), 7)
     rms_norm(residual, tensor(WIDTH), 1e-5, 0.0)
+    rms_norm(residual, tensor(WIDTH), 1e-5, 0.0, kept)
+    keep_rows(hidden, kept)
     add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0)
     add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0, tensor(WIDTH))
     slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)

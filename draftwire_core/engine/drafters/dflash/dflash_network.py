@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.drafters.blocks.block_network import Block, Reading, try_blocks
 from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.kv.kv_slots import KvCache
-from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.room_for_cache import SETTING
@@ -38,7 +40,7 @@ class ContextKeys(nn.Module):
         if biased:
             joint.bias = nn.Parameter(torch.cat([each.bias for each in both]), requires_grad=False)
         self.project = joint
-        replace_linears(self, PackedLinear)
+        pack_linears(self)
         self._eps = float(attentions[0].k_norm.variance_epsilon)
         self._norms: torch.Tensor
         """float32 [layers, 1, dim]: weights of the norms of each head's keys"""
@@ -77,14 +79,16 @@ class DflashNetwork:
         self._config: DflashConfig = dflash.config
         self.rows, self.guesses = dflash.config.block_size, dflash.config.guesses
         keys = ContextKeys(dflash.model)
-        self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
+        self.model = PackedModel(dflash.model, slots, name=name, row_exact=False, kernels=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
-        try_blocks(self, torch.zeros(1, self.model.hidden_size, dtype=self.model.dtype), setting)
+        feature = torch.zeros(1, self.model.hidden_size, dtype=self.model.dtype, device=self.model.device)
+        try_blocks(self, feature, setting)
 
     def read(self, reading: Reading) -> None:
         """Reads features, see BlockNetwork; tokens and context are not needed."""
-        positions, slots = torch.from_numpy(reading.positions - 1), torch.from_numpy(reading.slots)
+        numbers = torch.from_numpy(np.stack([reading.positions - 1, reading.slots]))
+        positions, slots = to_device(numbers, self.model.device)
         self._keys.write(reading.features, positions, slots, self.model.cache)
 
     def guess(self, blocks: Sequence[Block], positions: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from draftwire_core.engine.drafters.eagle.parallel_network import ParallelEagleN
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
 from draftwire_core.engine.drafters.features.lent import NetworkOptions, network_of
 from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
-from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter, own_tap
 from draftwire_core.engine.drafters.features.trial_pass import try_pass
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.errors import FieldError
@@ -46,12 +46,13 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
         return local_drafter(
             eagle, network.model, target, lambda source, growth: BlockDrafter(network, source, growth), options.window
         )
-    model = PackedModel(eagle.model, target.pool.capacity, name=name, row_exact=False, weights=weights)
+    slots = target.pool.capacity
+    model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights, kernels=False)
     try_pass(model, OF_TARGET)
-    feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
+    own = own_tap(model, model.model.model.norm if eagle.config.norm_output else nn.Identity())
     target_ids = eagle.target_ids
 
     def make(source: FeatureSource, growth: TreeGrowth) -> ReadingDrafter:
-        return ReadingDrafter(model, source, target_ids, feed_back, growth)
+        return ReadingDrafter(model, source, target_ids, own, growth)
 
     return local_drafter(eagle, model, target, make, options.window)

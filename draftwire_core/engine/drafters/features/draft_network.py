@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -74,6 +74,12 @@ class DraftNetwork(Generic[ConfigT]):
     """The target's id of each token of the draft vocabulary, int64 [draft vocabulary]; None if ids are the same."""
     lacking: frozenset[str]
     """Names of those weights that have to be the target's own."""
+
+    def to(self, device: torch.device) -> DraftNetwork[ConfigT]:
+        """Moves a complete network to a device; returns it."""
+        self.model.to(device)
+        self.mapping.to(device)
+        return self if self.target_ids is None else replace(self, target_ids=self.target_ids.to(device))
 
 
 def _check_target(config: NetworkConfig, target: TargetShape, aux: Sequence[int], field: str) -> None:

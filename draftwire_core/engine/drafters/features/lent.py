@@ -68,8 +68,7 @@ def network_of(
     method: for errors. source: directory or hub id. hub: whether it may be a hub id. load: reads a directory. Raises
     ModelLoadError.
     """
-    if not target.can_be_tapped:
-        raise ModelLoadError(f"{method} needs a target on a CPU and in one process")
+    check_tapped(method, target)
     checkpoint = Checkpoint.find(source, hub=hub)
     if checkpoint.gguf is not None:
         raise ModelLoadError(f"model {source}: a checkpoint for {method} is a directory, not a GGUF file")
@@ -83,4 +82,12 @@ def network_of(
         network.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
     config = network.model.config
     config.max_position_embeddings = max(config.max_position_embeddings, target.context_length)
-    return checkpoint.name, network
+    return checkpoint.name, network.to(target.device)
+
+
+def check_tapped(method: str, target: PackedModel) -> None:
+    """Raises ModelLoadError if passes of a target cannot have the taps that a method needs."""
+    if not target.can_be_tapped:
+        raise ModelLoadError(
+            f"{method} needs a target whose layers are a list, and which is not split among ranks (--tensor-parallel 1)"
+        )

@@ -10,7 +10,7 @@ from draftwire_core.engine.drafters.features.feature_source import EngineFeature
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
-from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
+from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.engine.model.packed_model import PackedModel
 
 
@@ -62,8 +62,8 @@ def local_drafter(
     weights = sum(parameter.numel() for parameter in network.mapping.parameters())
     rows = model.vocab_size * model.hidden_size + weights
     share = min(1.0, (rows + weights_of_layers(model)) / target.parameters)
-    replace_linears(network.mapping, PackedLinear)
-    features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype)
+    pack_linears(network.mapping)
+    features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype, target.device)
     return LocalFeatureDrafter(model, Tap(network.aux_layers, network.mapping, features), share, make, window)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
@@ -92,6 +93,13 @@ class ReadingDraft(ModelDraft):
         return super().give_up()
 
 
+def own_tap(model: PackedModel, feed_back: nn.Module) -> Tap:
+    """Returns the tap that keeps what a network's rows feed back to those of their children. feed_back: makes it of a
+    row's last hidden states."""
+    states = SlotStates(model.pool.capacity, model.hidden_size, model.dtype, model.device)
+    return Tap([model.layers], feed_back, states)
+
+
 class ReadingDrafter(DraftModelDrafter):
     """A DraftModelDrafter whose network reads features.
 
@@ -104,16 +112,15 @@ class ReadingDrafter(DraftModelDrafter):
         model: PackedModel,
         features: FeatureSource,
         target_ids: torch.Tensor | None,
-        feed_back: nn.Module,
+        own: Tap,
         growth: TreeGrowth | None = None,
     ):
         """model: the network. features: those of the committed tokens. target_ids: see `DraftNetwork.target_ids`.
-        feed_back: maps a row's last hidden states to what its children read."""
+        own: see `own_tap`."""
         super().__init__(model, growth)
         self._features = features
         self._target_ids = target_ids
-        self._states = SlotStates(model.pool.capacity, model.hidden_size, model.dtype)
-        self._own = Tap([model.layers], feed_back, self._states)
+        self._own = own
         self._read: list[tuple[int, torch.Tensor]] = []
         """Rows of the next pass that read the target's features: the first one, and the features [rows, width]."""
         self._fed: list[tuple[int, int]] = []
@@ -171,18 +178,20 @@ class ReadingDrafter(DraftModelDrafter):
         builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
 
     def _forward(self, builder: BatchBuilder) -> torch.Tensor:
-        batch = builder.build(self.model.group_size, self.model.device)
+        model = self.model
+        batch = builder.build(model.group_size, model.device)
         self.clock.enter("forward")
-        features = torch.empty(len(builder), self.model.hidden_size, dtype=self.model.dtype)
+        features = torch.empty(len(builder), model.hidden_size, dtype=model.dtype, device=model.device)
         for first, read in self._read:
             features[first : first + len(read)] = read
         if self._fed:
             rows, parents = np.array(self._fed, dtype=np.int64).T
-            features.index_copy_(0, torch.from_numpy(rows.copy()), self._states.read(parents.copy()))
+            placed = to_device(torch.from_numpy(rows.copy()), model.device)
+            features.index_copy_(0, placed, self._own.states.read(parents.copy()))
         self._read.clear()
         self._fed.clear()
         batch.features, batch.taps = features, (self._own,)
-        return in_target_ids(self.model.forward(batch), self._target_ids, int(self.model.config.vocab_size))
+        return in_target_ids(model.forward(batch), self._target_ids, int(model.config.vocab_size))
 
 
 def _add_rows(builder: BatchBuilder, draft: ReadingDraft, taken: np.ndarray, pool: SlotPool) -> None:

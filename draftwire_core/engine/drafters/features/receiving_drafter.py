@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from draftwire_core.engine.drafters.drafter import DraftSpec
-from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter, own_tap
 from draftwire_core.engine.drafters.features.received_features import ReceivedFeatures
 from draftwire_core.engine.drafters.model.draft_model import ModelDraft
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, SlotDraftT
@@ -46,6 +46,6 @@ class ReceivingDrafter(FeatureReceiver[ModelDraft], ReadingDrafter):
         feed_back: nn.Module,
         growth: TreeGrowth | None = None,
     ):
-        """As for ReadingDrafter."""
+        """feed_back: as for `own_tap`. For the others see ReadingDrafter."""
         self._received = ReceivedFeatures(model.hidden_size, model.dtype)
-        ReadingDrafter.__init__(self, model, self._received, target_ids, feed_back, growth)
+        ReadingDrafter.__init__(self, model, self._received, target_ids, own_tap(model, feed_back), growth)

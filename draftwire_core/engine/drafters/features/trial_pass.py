@@ -47,7 +47,7 @@ def try_pass(model: PackedModel, setting: str) -> None:
         rows = [builder.add_row(0, at, int(slot), wants_logits=True) for at, slot in enumerate(slots)]
         builder.add_lane(slots[:0], rows)
         batch = builder.build(model.group_size, model.device)
-        batch.features = torch.zeros(2, model.hidden_size, dtype=model.dtype)
+        batch.features = torch.zeros(2, model.hidden_size, dtype=model.dtype, device=model.device)
         return model.forward(batch)
 
     try_out(model, run, 0, setting)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from draftwire_core.engine.drafters.features.feature_source import FeatureSource
-from draftwire_core.engine.drafters.features.lent import Lent, LentHead
+from draftwire_core.engine.drafters.features.lent import Lent, LentHead, check_tapped
 from draftwire_core.engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, weights_of_layers
-from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter, own_tap
 from draftwire_core.engine.drafters.features.trial_pass import try_pass
 from draftwire_core.engine.drafters.mtp.mtp_files import load_mtp
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
@@ -28,8 +28,7 @@ class MtpOptions:
 
 def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     """Makes the drafter `local:mtp`. Raises ModelLoadError."""
-    if not target.can_be_tapped:
-        raise ModelLoadError("local:mtp needs a target on a CPU and in one process")
+    check_tapped("local:mtp", target)
     if target.checkpoint is None:
         raise ModelLoadError("local:mtp needs a target that was loaded from a checkpoint")
     embedding = Lent(target.model.get_input_embeddings())
@@ -37,14 +36,16 @@ def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     mtp.model.config.max_position_embeddings = target.context_length
     head = target.model.get_output_embeddings()
     mtp.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
-    model = PackedModel(mtp.model, target.pool.capacity, name=f"{target.name} (mtp)", row_exact=False)
+    mtp.model.to(target.device)
+    slots = target.pool.capacity
+    model = PackedModel(mtp.model, slots, name=f"{target.name} (mtp)", row_exact=False, kernels=False)
     try_pass(model, OF_TARGET)
-    states = SlotStates(target.pool.capacity, target.hidden_size, target.dtype)
+    states = SlotStates(slots, target.hidden_size, target.dtype, target.device)
     tap = Tap([target.layers], Lent(target.model.get_decoder().norm), states)
     share = (model.vocab_size * model.hidden_size + weights_of_layers(model)) / target.parameters
-    feed_back = model.model.get_decoder().norm
+    own = own_tap(model, model.model.get_decoder().norm)
 
     def make(source: FeatureSource, growth: TreeGrowth) -> ReadingDrafter:
-        return ReadingDrafter(model, source, None, feed_back, growth)
+        return ReadingDrafter(model, source, None, own, growth)
 
     return LocalFeatureDrafter(model, tap, min(1.0, share), make)

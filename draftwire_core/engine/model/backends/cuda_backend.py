@@ -12,7 +12,9 @@ from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
-from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.cuda.slots.slot_steps import ROWS, SlotSteps
+from draftwire_core.engine.model.cuda.slots.tapped_rows import MOST_PLANES, TappedRows
+from draftwire_core.engine.model.cuda.tapped_layers import keep_between
 from draftwire_core.engine.model.model_facts import has_blocks
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError
@@ -29,8 +31,9 @@ log = logging.getLogger(__name__)
 class CudaBackend:
     """The backend of GPUs. On CPUs, for tests, its kernels run in Triton's interpreter."""
 
-    def __init__(self, needs: Needs, device: torch.device, lacking: str | None, *, kernels: bool):
-        """lacking: what the kernels lack for the model, in words; None for nothing. kernels: whether to run on them."""
+    def __init__(self, needs: Needs, device: torch.device, lacking: str | None, *, kernels: bool, tapped: bool):
+        """lacking: what the kernels lack for the model, in words; None for nothing. kernels: whether to run on them.
+        tapped: whether passes may have taps."""
         self._needs = needs
         self._device = device
         self.on_kernels = kernels
@@ -38,6 +41,9 @@ class CudaBackend:
         self._lacking = lacking
         self._layer_kernels = lacking or "no"
         self._ruled_out_shapes = 0
+        self._can_be_tapped = tapped
+        self._layers = self._width = 0
+        """Of the prepared model."""
 
     def fingerprint(self, model: PreTrainedModel, factors: str | None) -> str:
         """See Backend."""
@@ -46,7 +52,8 @@ class CudaBackend:
 
     def prepare(self, model: PreTrainedModel, mixers: Sequence[Mixer]) -> ModelLayers:
         """See Backend."""
-        needs = self._needs
+        needs, config = self._needs, model.config.get_text_config(decoder=True)
+        self._layers, self._width = int(config.num_hidden_layers), int(config.hidden_size)
         if mixers and self._device.type != "cpu":
             raise UnsupportedModelError(
                 f"model {needs.name}: the recurrent layers of {needs.architecture} run on CPUs only, not on "
@@ -60,6 +67,8 @@ class CudaBackend:
             except ModelLoadError as error:
                 raise UnsupportedModelError(f"model {needs.name}: {error}") from error
             self._layer_kernels, self._ruled_out_shapes = "yes" if whole else "attention", len(lost)
+            if self._can_be_tapped and not whole:
+                self._can_be_tapped = keep_between(model)
             if lost:
                 log.warning("kernel shapes ruled out", extra={"model": needs.name, "shapes": lost})
         elif has_blocks(model) or needs.weights != "checkpoint":
@@ -80,7 +89,13 @@ class CudaBackend:
 
     def steps(self, slots: int, run: RunFixed) -> SlotSteps | None:
         """See Backend."""
-        return SlotSteps(run, slots, self._device) if self.on_kernels else None
+        if not self.on_kernels:
+            return None
+        tapped: TappedRows | None = None
+        if self._can_be_tapped:
+            planes = min(MOST_PLANES, self._layers + 1)
+            tapped = TappedRows(self._layers, planes, ROWS[-1], self._width, self._needs.dtype, self._device)
+        return SlotSteps(run, slots, self._device, tapped=tapped)
 
     def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
         """See Backend."""
@@ -89,7 +104,7 @@ class CudaBackend:
     def describe(self) -> Description:
         """See Backend."""
         most = _MOST_ROWS if self.on_kernels and self._device.type != "cpu" else MOST_ROWS
-        return Description(self._layer_kernels, most, can_be_tapped=False, ruled_out_shapes=self._ruled_out_shapes)
+        return Description(self._layer_kernels, most, self._can_be_tapped, self._ruled_out_shapes)
 
     def keep_alive(self) -> None:
         """See Backend: there is no other process."""

@@ -163,21 +163,23 @@ class CapturedSteps(ABC, CapturedSizes[Size, Batch, Rows]):
     def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[Batch, Size | None]:
         """The tensors with a batch in them, and their size; None for new ones, whose wanted rows alone are computed."""
 
-    def _launched(self, batch: Batch) -> None:
-        """Queues what is to be done after a pass over filled tensors, and notes that it was launched."""
+    def _launched(self, fixed: Batch, batch: PackedBatch) -> None:
+        """Queues what is to be done after a pass over tensors that are filled with a batch, and notes that it was
+        launched."""
 
     def _forward(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[Rows, HostCopy | None]:
         fixed, size = self._filled(batch, draws)
         if size is None:
             rows = self._run(fixed, fixed.wanted)
             drawn = self._to_host(rows, draws)
-            self._launched(fixed)
+            self._launched(fixed, batch)
             return rows, drawn
         rows = self._results(fixed, size)
         drawn = self._to_host(rows, draws)  # first, since the host waits for this alone
-        self._launched(fixed)
         # Copies, since the next replay overwrites this memory.
-        return Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2])), drawn
+        wanted = Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2]))
+        self._launched(fixed, batch)
+        return wanted, drawn
 
     def _to_host(self, rows: Rows, draws: StepDraws | None) -> HostCopy | None:
         return None if draws is None or rows.drawn is None else HostCopy(rows.drawn, self.wait)

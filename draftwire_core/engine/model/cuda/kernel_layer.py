@@ -29,6 +29,7 @@ from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write
 from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
 from draftwire_core.engine.model.cuda.kernels.product import Gate
 from draftwire_core.engine.model.cuda.slots.slot_batch import SlotRows
+from draftwire_core.engine.model.cuda.tapped_layers import kept_at
 from draftwire_core.engine.model.ranks.sharded_layers import GatheredLinear
 
 
@@ -67,7 +68,7 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     offset = _KINDS[type(layers[0]).__name__].offset
     for index, layer in enumerate(layers):
         layers[index] = KernelLayer(layer)
-    decoder.norm = KernelNorm(decoder.norm, offset)
+    decoder.norm = KernelNorm(decoder.norm, offset, len(layers))
     whole = joined_linear([_own(head)], dtype=torch.float32)
     if isinstance(head, GatheredLinear):
         head.linear = whole
@@ -120,16 +121,20 @@ def _supported(layer: nn.Module) -> bool:
 class KernelNorm(nn.Module):
     """A root mean square norm."""
 
-    def __init__(self, norm: nn.Module, offset: float):
-        """offset: added to the norm's weight."""
+    def __init__(self, norm: nn.Module, offset: float, layer: int | None = None):
+        """offset: added to the norm's weight. layer: the layer whose inputs it reads, see `TappedRows`; None for
+        another norm."""
         super().__init__()
         self.weight = norm.weight
         self.eps = float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
         self.offset = offset
+        self.layer = layer
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., width] -> the same shape"""
-        return rms_norm(inputs.reshape(-1, inputs.shape[-1]), self.weight, self.eps, self.offset).view(inputs.shape)
+        kept = None if self.layer is None else kept_at(self.layer)
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        return rms_norm(rows, self.weight, self.eps, self.offset, kept).view(inputs.shape)
 
 
 class KernelLayer(nn.Module):
@@ -161,7 +166,7 @@ class KernelLayer(nn.Module):
         self.output = output_linear(attention.o_proj)
         self.gate_and_up = joined_linear([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
         self.down = output_linear(mlp.down_proj)
-        self.input_norm = KernelNorm(layer.input_layernorm, kind.offset)
+        self.input_norm = KernelNorm(layer.input_layernorm, kind.offset, attention.layer_idx)
         self.output_norm: KernelNorm | None = None
         """Of the attention's outputs, before they are added; None if there is no such norm."""
         self.down_norm: KernelNorm | None = None

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from draftwire_core.engine.device.device_copy import to_device
+
 MOST_ROWS = 256
 """Rows that are held for a tap: few enough that mapping them all at once takes about as long as a step."""
 
@@ -59,12 +61,17 @@ class HeldStates:
         if wanted is not None:
             others = ~np.isin(found, wanted)
             if others.any():
-                self._add(_Pass(found[others], states[torch.from_numpy(rows[others])]))
+                self._add(_Pass(found[others], _taken(states, rows[others])))
             found, rows = found[~others], rows[~others]
-        return found, states[torch.from_numpy(rows)] if len(found) else None
+        return found, _taken(states, rows) if len(found) else None
 
     def _add(self, passed: _Pass) -> None:
         self._passes.append(passed)
         self._rows += len(passed.slots)
         while self._passes and (self._rows > MOST_ROWS or self._passes[0].states is None):
             self._rows -= len(self._passes.popleft().slots)
+
+
+def _taken(states: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+    """Rows of states, on any device."""
+    return states.index_select(0, to_device(torch.from_numpy(rows), states.device))

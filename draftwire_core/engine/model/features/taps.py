@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.device.device_copy import to_device
+from draftwire_core.engine.device.device_timer import DeviceTimer
 from draftwire_core.engine.model.features.held_states import HeldStates
 from draftwire_core.engine.model.shallow_model import decoder_layers
 
@@ -31,9 +33,9 @@ _LEAST_ROWS = 16
 class SlotStates:
     """One vector for each KV slot, and which of them are known."""
 
-    def __init__(self, capacity: int, width: int, dtype: torch.dtype):
-        """capacity: number of slots, from 1 on. width: elements of a vector."""
-        self._states = torch.empty(capacity + 1, width, dtype=dtype)
+    def __init__(self, capacity: int, width: int, dtype: torch.dtype, device: torch.device | str = "cpu"):
+        """capacity: number of slots, from 1 on. width: elements of a vector. device: where it is kept."""
+        self._states = torch.empty(capacity + 1, width, dtype=dtype, device=device)
         self._known = np.zeros(capacity + 1, dtype=np.bool_)
 
     @property
@@ -41,9 +43,16 @@ class SlotStates:
         """Elements of a vector."""
         return int(self._states.shape[1])
 
-    def write(self, slots: torch.Tensor, states: torch.Tensor) -> None:
-        """Keeps states [rows, width] as those of slots, int64 [rows]."""
-        self._states.index_copy_(0, slots, states.to(self._states.dtype))
+    @property
+    def device(self) -> torch.device:
+        """The place where they are kept."""
+        return self._states.device
+
+    def write(self, slots: torch.Tensor, states: torch.Tensor, placed: torch.Tensor | None = None) -> None:
+        """Keeps states [rows, width], on the same device, as those of slots, int64 [rows], on the host. placed: the
+        slots on the device; None to copy them there."""
+        placed = to_device(slots, self.device) if placed is None else placed
+        self._states.index_copy_(0, placed, states.to(self._states.dtype))
         self._known[slots.numpy()] = True
 
     def forget(self, slots: np.ndarray) -> None:
@@ -57,7 +66,7 @@ class SlotStates:
 
     def read(self, slots: np.ndarray) -> torch.Tensor:
         """Returns the vectors of slots, int64 [n]: [n, width]."""
-        return self._states.index_select(0, torch.from_numpy(slots))
+        return self._states.index_select(0, to_device(torch.from_numpy(slots), self.device))
 
 
 class Tap:
@@ -75,8 +84,12 @@ class Tap:
         """Whether all readers of the results are paused: what is read is then held, and mapped at `catch_up`. An array,
         bool [rows], says it for each row that is read."""
         self.most_share = math.inf
-        """Most time that mapping may take, as a multiple of the time of a pass."""
+        """Most time that mapping may take, as a multiple of the time of a pass; for passes on CPUs."""
         self._held = HeldStates()
+        self._coming: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Slots, and their results on a device, which are kept on the host once they have been copied there."""
+        self._timer = DeviceTimer()
+        """Of mapping on devices."""
         self._seconds = 0.0
         self._lately = 0.0, 0.0
         """Processor time of the last passes in this thread, and that of reading in them."""
@@ -115,12 +128,37 @@ class Tap:
         self._held.forget(slots.numpy())  # of earlier tokens in these slots
         self._map(slots, read)
 
+    def queue(self, slots: torch.Tensor, placed: torch.Tensor, read: torch.Tensor) -> None:
+        """Like `keep`, for all rows of a pass on a GPU, without waiting for it.
+
+        There mapping reads the map's weights, however many rows there are, and rows that nobody asked for cost nothing.
+        So no row is left out. What the device takes is found out later, for `take_seconds`. slots, placed: int64
+        [rows], on the host and on the device. read: memory of its own, on the device.
+        """
+        if self.resting is True:
+            self._hold(slots.numpy(), read)
+        else:
+            self._held.forget(slots.numpy())
+            self._map_queued(slots, read, placed)
+
+    def take_coming(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Returns slots, int64 [rows], with their results, [rows, width], that are on a device and to be kept on the
+        host: the caller copies and writes them, before the next pass. They are unknown until then."""
+        coming, self._coming = self._coming, []
+        return coming
+
     @torch.inference_mode()
     def catch_up(self, slots: np.ndarray | None = None) -> None:
         """Maps and keeps what was held while it was resting. slots: the only ones of use, int64; None for all."""
         found, read = self._held.take(slots)
-        if read is not None:
+        if read is None:
+            return
+        if read.device.type == "cpu":
             self._map(torch.from_numpy(found), read)
+            return
+        self._map_queued(torch.from_numpy(found), read)
+        for late, mapped in self.take_coming():
+            self.states.write(late, mapped.cpu())
 
     def forget(self, slots: np.ndarray) -> None:
         """Marks slots, int64 [rows], as unknown, because they now belong to tokens whose states were not read."""
@@ -128,13 +166,22 @@ class Tap:
         self._held.forget(slots)
 
     def take_seconds(self) -> float:
-        """Returns the time spent on mapping since the last call."""
+        """Returns the time spent on mapping since the last call, on a GPU as far as it is known."""
         seconds, self._seconds = self._seconds, 0.0
-        return seconds
+        return seconds + self._timer.take()
 
     def _hold(self, slots: np.ndarray, read: torch.Tensor) -> None:
         self.states.forget(slots)
         self._held.hold(slots, read)
+
+    def _map_queued(self, slots: torch.Tensor, read: torch.Tensor, placed: torch.Tensor | None = None) -> None:
+        with torch.cuda.device_of(read), self._timer.timed(read.device):
+            mapped = self.mapping(read)
+            if self.states.device == mapped.device:
+                self.states.write(slots, mapped, placed)
+            else:
+                self.states.forget(slots.numpy())
+                self._coming.append((slots, mapped))
 
     def _map(self, slots: torch.Tensor, read: torch.Tensor) -> None:
         """Maps rows as long as time is left. The last ones come first: drafters need these most."""
@@ -158,18 +205,22 @@ class Tap:
 
 
 class TapReading:
-    """The states that taps read in one forward pass, made when it begins."""
+    """The states that taps read in one forward pass, made when it begins. On a GPU they read all rows."""
 
-    def __init__(self, taps: Sequence[Tap], rows: int, width: int, dtype: torch.dtype):
-        """rows: of the pass. width, dtype: of the model's hidden states."""
+    def __init__(self, taps: Sequence[Tap], rows: int, width: int, dtype: torch.dtype, device: torch.device):
+        """rows: of the pass. width, dtype, device: of the model's hidden states."""
+        self._on_cpu = device.type == "cpu"
         self._began = time.thread_time()
         self._seconds = 0.0
         """Spent on reading."""
         self._read: list[tuple[Tap, torch.Tensor | None, torch.Tensor]] = []
         self._places: dict[int, list[tuple[torch.Tensor | None, torch.Tensor]]] = {}
         for tap in taps:
-            which = None if tap.rows is None or len(tap.rows) == rows else torch.from_numpy(tap.rows)
-            whole = torch.empty(rows if which is None else len(which), len(tap.layers) * width, dtype=dtype)
+            all_rows = not self._on_cpu or tap.rows is None or len(tap.rows) == rows
+            which = None if all_rows else torch.from_numpy(tap.rows)
+            whole = torch.empty(
+                rows if which is None else len(which), len(tap.layers) * width, dtype=dtype, device=device
+            )
             self._read.append((tap, which, whole))
             for layer, part in zip(tap.layers, whole.split(width, dim=1), strict=True):
                 self._places.setdefault(layer, []).append((which, part))
@@ -218,8 +269,13 @@ class TapReading:
             for hook in hooks:
                 hook.remove()
 
-    def keep(self, slots: torch.Tensor) -> None:
-        """Gives each tap what it has read. slots: those of the rows, int64 [rows]."""
+    def keep(self, slots: torch.Tensor, placed: torch.Tensor) -> None:
+        """Gives each tap what it has read. slots, placed: those of the rows, int64 [rows], on the host and on the
+        model's device."""
+        if not self._on_cpu:
+            for tap, _, read in self._read:
+                tap.queue(slots, placed, read)
+            return
         seconds = time.thread_time() - self._began, self._seconds / len(self._read)
         for tap, which, read in self._read:
             if which is None:

@@ -40,6 +40,12 @@ def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
                 let_go_of(child)
 
 
+def pack_linears(model: nn.Module) -> None:
+    """Packs the linear layers of `model` in place, on a CPU; a GPU's are left to its own products."""
+    if all(each.device.type == "cpu" for each in model.parameters()):
+        replace_linears(model, PackedLinear)
+
+
 _LARGEST = 127
 """Largest integer of a weight; -128 is not used, so that rounding is symmetric."""
 _FEW_ROWS = 8

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from draftwire_core.engine.engine import step_draw
+from draftwire_core.engine.engine.feature_streams import FeatureKind
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import StepResult
 from draftwire_core.engine.logits.logit_changes import LogitChanges
@@ -19,6 +20,8 @@ from draftwire_core.engine.logits.processors import LogitBias, editors_of
 from draftwire_core.engine.model.backends import choose_backend
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
+from draftwire_core.engine.model.features.feature_codec import decode
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
@@ -116,6 +119,34 @@ def test_hidden_states_are_on_the_host_when_the_step_ends(gpu: PretendedGpu) -> 
         for outcome in outcomes:
             assert outcome.hidden_state is not None and outcome.hidden_state.device.type == "cpu"
         assert count["copies back"] == 2  # the tokens, and the states of both
+
+
+def test_features_of_all_drafters_are_one_copy(gpu: PretendedGpu) -> None:
+    """Those of the committed tokens, as on a CPU; the copy is made while the step is settled."""
+    spec = SequenceSpec(0, PROMPTS[0][:5], 8, GREEDY)
+    found: list[list[tuple[str, int, bytes]]] = []
+    for model in (packed(MODEL), on_gpu()):
+        engine = engine_of(model)
+        for source, layers in (("near", (0, 1)), ("far", (1,))):
+            states = SlotStates(model.pool.capacity, 64 * len(layers), torch.float32)
+            tap = Tap(layers, torch.nn.Identity(), states)
+            assert engine.features.add(source, FeatureKind(layers, "", ""), "float16", tap)
+        engine.add(spec)
+        for source in ("near", "far"):
+            engine.attach(0, source)
+        sent: list[tuple[str, int, bytes]] = []
+        while engine.running:
+            with gpu.counted() as count:
+                sent += [(each.source, each.first_position, each.values) for each in engine.step().features]
+        found.append(sent)
+        if model.device.type == "cuda":
+            # The pass, and what keeps its results; a copy of what each tap reads, and both together.
+            assert count == {"copies to the device": 1, "launches": 6, "copies back": 2, "waits": 2}
+    expected, ours = found
+    assert [each[:2] for each in ours] == [each[:2] for each in expected]
+    for (_, _, one), (_, _, other) in zip(ours, expected, strict=True):
+        difference = decode(one, 64, "float16") - decode(other, 64, "float16")
+        assert difference.abs().max() < 0.05
 
 
 def test_drawing_is_two_launches(gpu: PretendedGpu) -> None:

@@ -1,8 +1,9 @@
-"""Root mean square norms, with the addition to the residual that is before or between them."""
+"""Root mean square norms, with the addition to the residual that is before or between them, and copies of what enters
+them for taps."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -28,7 +29,29 @@ def scale_of(inputs, width, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def norm_kernel(inputs, weight, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl.constexpr):
+def keep_row(numbers, places, kept, layer, plane, row, at, width):
+    """Stores what enters a layer, if a tap reads there: see `TappedRows`. row: where it begins in its plane."""
+    place = tl.load(places + layer)
+    if place >= 0:
+        begin = kept + place.to(tl.int64) * plane + row
+        tl.store(begin + at, narrowed(numbers, kept.dtype.element_ty), mask=at < width)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def norm_kernel(
+    inputs,
+    weight,
+    out,
+    places,
+    kept,
+    layer,
+    plane,
+    width,
+    eps,
+    BLOCK: tl.constexpr,
+    OFFSET: tl.constexpr,
+    TAPPED: tl.constexpr,
+):
     """One program a row, which is one block; see `rms_norm`."""
     row = tl.program_id(0).to(tl.int64) * width
     at = tl.arange(0, BLOCK)
@@ -36,6 +59,17 @@ def norm_kernel(inputs, weight, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl
     numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
     scale = 1.0 / tl.sqrt(tl.sum(numbers * numbers, 0) / width + eps)
     tl.store(out + row + at, narrowed(numbers * scale * factors, out.dtype.element_ty), mask=at < width)
+    if TAPPED:
+        keep_row(numbers, places, kept, layer, plane, row, at, width)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def keep_kernel(inputs, places, kept, layer, plane, width, BLOCK: tl.constexpr):
+    """One program a row, which is one block; see `keep_rows`."""
+    row = tl.program_id(0).to(tl.int64) * width
+    at = tl.arange(0, BLOCK)
+    numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
+    keep_row(numbers, places, kept, layer, plane, row, at, width)
 
 
 @triton.jit
@@ -64,13 +98,46 @@ def added_norm_kernel(
             tl.store(out + row + at, narrowed(numbers * again * factors, out.dtype.element_ty), mask=at < width)
 
 
-def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
-    """The norm of rows [rows, width], in the dtype of the weight [width], to which `offset` is added."""
+class Kept(NamedTuple):
+    """The memory that keeps the inputs of some layers."""
+
+    places: Tensor
+    """Index of the plane that keeps a layer's inputs, by layer, int32 [layers + 1]; -1 for layers without."""
+    planes: Tensor
+    """[planes, rows, width]"""
+    layer: int
+    """The layer that rows enter."""
+
+
+def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float, kept: Kept | None = None) -> Tensor:
+    """The norm of rows [rows, width], in the dtype of the weight [width], to which `offset` is added. kept: the memory
+    that keeps the rows themselves."""
     rows, width = inputs.shape
     out = torch.empty(rows, width, dtype=weight.dtype, device=inputs.device)
-    block = triton.next_power_of_2(width)
-    norm_kernel[rows,](inputs, weight, out, width, eps, BLOCK=block, OFFSET=offset, **_OPTIONS)
+    norm_kernel[rows,](
+        inputs,
+        weight,
+        out,
+        out if kept is None else kept.places,
+        out if kept is None else kept.planes,
+        0 if kept is None else kept.layer,
+        0 if kept is None else kept.planes.stride(0),
+        width,
+        eps,
+        BLOCK=triton.next_power_of_2(width),
+        OFFSET=offset,
+        TAPPED=kept is not None,
+        **_OPTIONS,
+    )
     return out
+
+
+def keep_rows(inputs: Tensor, kept: Kept) -> None:
+    """Keeps rows [rows, width]."""
+    rows, width = inputs.shape
+    block = triton.next_power_of_2(width)
+    plane = kept.planes.stride(0)
+    keep_kernel[rows,](inputs, kept.places, kept.planes, kept.layer, plane, width, BLOCK=block, num_warps=8)
 
 
 def add_norm(

@@ -12,6 +12,7 @@ from torch import Tensor
 from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout, SlotMove
+from draftwire_core.engine.model.cuda.slots.tapped_rows import TappedRows
 from draftwire_core.engine.model.cuda.work.parts import part_count
 from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
@@ -77,6 +78,9 @@ def most_seen(slots: int) -> int:
 
 class SlotRows(FixedRows):
     """The rows of one forward pass, which attend by slots."""
+
+    tapped: TappedRows | None = None
+    """The memory that keeps hidden states for taps; None if the pass keeps none."""
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ from draftwire_core.engine.model.cuda.captured_steps import CapturedSteps
 from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch, most_seen
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
 from draftwire_core.engine.model.cuda.slots.slot_tables import SlotTables
+from draftwire_core.engine.model.cuda.slots.tapped_rows import TappedRows, tapped_layers
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.rows import Rows
 from draftwire_core.engine.sampling.step_draws import StepDraws
@@ -30,17 +31,21 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         slots: int,
         device: torch.device,
         rows: tuple[int, ...] = ROWS,
+        tapped: TappedRows | None = None,
     ):
-        """slots: of the KV cache. rows: ascending. For `run` see CapturedSteps."""
+        """slots: of the KV cache. rows: ascending. tapped: the memory that keeps hidden states of captured steps for
+        taps; None if no batch has any. For `run` see CapturedSteps."""
         seen = most_seen(slots)
         self.tables = tables = SlotTables(seen, device)
         """The knowledge of the steps about sequences from earlier ones."""
-        super().__init__(
-            run,
-            list(reversed(rows)),
-            lambda size: SlotBatch(BatchRoom.of_step(size, seen), device, tables.tensor),
-            device,
-        )
+        self._tapped = tapped
+
+        def make(size: int) -> SlotBatch:
+            batch = SlotBatch(BatchRoom.of_step(size, seen), device, tables.tensor)
+            batch.tapped = tapped
+            return batch
+
+        super().__init__(run, list(reversed(rows)), make, device)
 
     def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[SlotBatch, int | None]:
         count = len(batch)
@@ -49,14 +54,22 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         rows = -(-count // _ROWS_STEP) * _ROWS_STEP if size is None else size
         if size is not None and not self._batch(size).room.holds(layout):
             size = None
+        layers = tapped_layers(batch.taps)
+        if size is not None and self._tapped is not None and not self._tapped.choose(layers):
+            size = None
         if size is None:
             fixed = SlotBatch(BatchRoom.of_layout(rows, layout), self._device, self.tables.tensor)
+            if self._tapped is not None:
+                fixed.tapped = self._tapped.other(len(layers), rows)
+                fixed.tapped.choose(layers)
         else:
             fixed = self._batch(size)
         fixed.fill(batch, layout, draws, whole=size is not None)
         return fixed, size
 
-    def _launched(self, batch: SlotBatch) -> None:
-        moves, batch.moves = batch.moves, []
+    def _launched(self, fixed: SlotBatch, batch: PackedBatch) -> None:
+        moves, fixed.moves = fixed.moves, []
         if moves:
-            self.tables.move(batch.numbers, batch.first_move, moves)
+            self.tables.move(fixed.numbers, fixed.first_move, moves)
+        if fixed.tapped is not None:
+            fixed.tapped.give(batch, fixed.slots)

@@ -156,6 +156,6 @@ def test_what_the_target_must_be(kind: str, knowing: Path) -> None:
     with pretended_gpu():
         moved = tiny_model("Llama")
         to_gpu(moved)
-        there = PackedModel(moved, 100, kernels=False)
-    with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
+        there = PackedModel(moved, 100, row_exact=False, kernels=False)  # as if it were split among ranks
+    with pytest.raises(ModelLoadError, match=r"needs a target .* not split among ranks \(--tensor-parallel 1\)"):
         make(options(model=str(knowing)), there, True, engine)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,16 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.mtp import mtp
 from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.drafters.mtp.mtp_files import Mtp, load_mtp
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.backends import choose_backend
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.reading.read_model import read_model
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of, tiny_model
+from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of
 from tests.harness.engine.feature_pass import logits_of
 from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, VOCABULARY, WIDTH, write_with_mtp
@@ -120,6 +125,33 @@ def check_tokens(checkpoint: Path, sampling: list[SamplingParams], dtype: str, c
     assert engine.model.pool.used == drafter.model.pool.used == 0
 
 
+def test_beside_a_target_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Checkpoint.find(str(write_with_mtp("deepseek", tmp_path)))
+    specs = specs_of(PROMPTS[:2], 10)
+    expected = generate(engine_of(target_of(tmp_path)), specs).tokens
+    monkeypatch.setattr(choose_backend, "missing", lambda *_: "a compiler")
+
+    def load(*given: Any) -> Mtp:
+        """With experts that need no operation that CPUs lack."""
+        found = load_mtp(*given)
+        found.model.set_experts_implementation("eager")
+        return found
+
+    monkeypatch.setattr(mtp, "load_mtp", load)
+    with pretended_gpu():
+        moved = read_model(checkpoint, torch.device("cpu"), dtype="float32")
+        moved.set_experts_implementation("eager")
+        to_gpu(moved)
+        engine = engine_of(PackedModel(moved, 200))
+        engine.model.checkpoint = checkpoint
+        drafter = mtp_drafter(MtpOptions(), engine.model)
+        drafter._share = 0.01
+        engine.__class__ = Attached
+        engine.add_drafter("mtp", drafter)
+        result = generate(engine, specs)
+    assert result.tokens == expected and result.drafted > 0
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     directory = write_with_mtp("glm", tmp_path)
     target = target_of(directory)
@@ -134,9 +166,3 @@ def test_what_is_refused(tmp_path: Path) -> None:
     target.checkpoint = None
     with pytest.raises(ModelLoadError, match="loaded from a checkpoint"):
         mtp_drafter(MtpOptions(), target)
-    with pretended_gpu():
-        moved = tiny_model("Llama")
-        to_gpu(moved)
-        there = PackedModel(moved, 100, kernels=False)
-    with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
-        mtp_drafter(MtpOptions(), there)

@@ -35,6 +35,7 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
         "packed_product",
         "norm",
         "added_norm",
+        "keep",
         "rotate",
         "write",
         "attention_parts",
