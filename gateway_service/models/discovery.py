@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -57,6 +57,8 @@ class Discovery:
         """Asks no more."""
         if self._asking is not None:
             self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
         await self._opened.aclose()
 
     def __call__(self) -> tuple[ModelEntry, ...]:
