@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -61,6 +62,13 @@ def shaped(name: str, device: torch.device) -> LlamaForCausalLM:
     config = LlamaConfig(**SHAPES[name], tie_word_embeddings=False)  # type: ignore[arg-type]
     with torch.device("meta"):
         model = LlamaForCausalLM(config).to(torch.bfloat16)
+    fill(model, device)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    return model
+
+
+def fill(model: nn.Module, device: torch.device) -> None:
+    """Gives a model on the device "meta" random weights on a device; vectors are ones."""
     model.to_empty(device=device)
     generator = torch.Generator(device).manual_seed(0)
     with torch.no_grad():
@@ -69,8 +77,6 @@ def shaped(name: str, device: torch.device) -> LlamaForCausalLM:
                 parameter.fill_(1.0)
             else:
                 parameter.normal_(0.0, 0.02, generator=generator)
-    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
-    return model
 
 
 def grown(source: Path, parameters: int | None, layers: int | None, device: torch.device) -> LlamaForCausalLM:

@@ -39,7 +39,7 @@ class Lane:
     """The list that the context begins with, so that what is known of it from earlier steps need not be told again."""
     whole: bool = False
     """Whether each row sees the whole lane, later rows included, and the context need not be that of all positions
-    before the rows. For drafters of blocks, in passes of one process on a CPU."""
+    before the rows. For drafters of blocks, in passes of one process."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from draftwire_core.engine.model.attention.absolute_positions import give_positi
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME
 from draftwire_core.engine.model.backends.backend import Needs
 from draftwire_core.engine.model.backends.choose_backend import choose_backend
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.described_model import DescribedModel
 from draftwire_core.engine.model.model_facts import query_group_size
 from draftwire_core.engine.model.packed_batch import PackedBatch
@@ -71,6 +72,7 @@ class PackedModel(DescribedModel):
         ranks: RankGroup | None = None,
         kernels: bool | None = None,
         context_length: int | None = None,
+        reads_features: bool = False,
     ):
         """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
@@ -80,6 +82,7 @@ class PackedModel(DescribedModel):
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
         to run on the Triton kernels of GPUs; by default if they support the model. Without them a GPU runs plain
         passes, which are slower, and in which a row's bits may depend on the rest of the batch; a warning says so.
+        reads_features: whether the model reads a vector next to each token (`PackedBatch.features`).
         context_length: of the longest sequence, see `context_of`; by default as the model declares.
         """
         assert not row_exact or weights in get_args(TargetWeights), "such weights are for drafters"
@@ -97,7 +100,17 @@ class PackedModel(DescribedModel):
             )
         self.group_size = group_size or 1
         """Query heads per key-value head."""
-        needs = Needs(self.name, self.architecture, self.dtype, weights, kv_dtype, self.group_size, self.context_length)
+        self._reads_features = reads_features
+        needs = Needs(
+            self.name,
+            self.architecture,
+            self.dtype,
+            weights,
+            kv_dtype,
+            self.group_size,
+            self.context_length,
+            reads_features,
+        )
         self.backend = choose_backend(model, needs, row_exact=row_exact, ranks=ranks, kernels=kernels)
         self.fingerprint = self.backend.fingerprint(model, self.rotary_factors)
         """Differs between models whose output would differ; see `weights_fingerprint`."""
@@ -114,8 +127,14 @@ class PackedModel(DescribedModel):
         self.pool.states = self.cache.states
         slots, run = self.pool.capacity, weak_call(self._run_fixed)
         self.steps = self.backend.steps(slots, run)
-        drafting = None if self._is_target else self.sampler
+        drafting = None if self._is_target or self._reads_features else self.sampler
         self.drafts = None if drafting is None else self.backend.drafts(slots, run, drafting)
+
+    def feed_drafts(self, feeding: Feeding) -> None:
+        """Lets a model that reads features draft several steps by one call, where models can. Its slots may not be
+        resized afterwards, nor may graphs have been captured."""
+        if self.sampler is not None:
+            self.drafts = self.backend.drafts(self.pool.capacity, weak_call(self._run_fixed), self.sampler, feeding)
 
     @classmethod
     def load(

@@ -16,6 +16,8 @@ class FixedRows(ABC):
         """Of each row, int64 [rows]."""
         self.draws = draws
         """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
+        self.features: Tensor | None = None
+        """A vector for each row, [rows, width], for models that read one next to the token."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -294,6 +294,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (packed_product, "packed_product_kernel"),
                 (rank_sum, "rank_sum_kernel"),
                 (table_copies, "move_slots_kernel"),
+                (table_copies, "feed_rows_kernel"),
                 (filters, "least_kept"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),

@@ -30,7 +30,7 @@ from draftwire_core.engine.model.cuda.kernels.norm import Kept, add_norm, keep_r
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
 from draftwire_core.engine.model.cuda.kernels.product import multiply
 from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
-from draftwire_core.engine.model.cuda.kernels.table_copies import move_slots, take_tokens
+from draftwire_core.engine.model.cuda.kernels.table_copies import feed_rows, move_slots, take_tokens
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
 from draftwire_core.engine.model.cuda.work.slot_work import PlacedWork
 
@@ -80,6 +80,7 @@ def launches() -> None:
     slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)
     take_tokens(numbers, slots, slots)
     move_slots(numbers, numbers, 100, 3)
+    feed_rows(tensor(SLOTS, WIDTH), tensor(SLOTS, WIDTH), slots, hidden)
     add_ranks(tensor(4, rows, WIDTH), None, residual)
     for dim in (DIM, 256):
         keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)

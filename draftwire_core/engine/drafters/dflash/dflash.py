@@ -42,4 +42,5 @@ def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
         return BlockDrafter(network, source, growth, options.width)
 
-    return local_drafter(dflash, network.model, target, make, options.window or dflash.config.window)
+    window = options.window or dflash.config.window
+    return local_drafter(dflash, network.model, target, make, window).captured_for(target)

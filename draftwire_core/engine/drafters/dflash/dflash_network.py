@@ -79,7 +79,7 @@ class DflashNetwork:
         self._config: DflashConfig = dflash.config
         self.rows, self.guesses = dflash.config.block_size, dflash.config.guesses
         keys = ContextKeys(dflash.model)
-        self.model = PackedModel(dflash.model, slots, name=name, row_exact=False, kernels=False)
+        self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
         feature = torch.zeros(1, self.model.hidden_size, dtype=self.model.dtype, device=self.model.device)

@@ -43,16 +43,20 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
     if eagle.config.mask_token is not None:
         slots = target.pool.capacity + eagle.config.guesses
         network = ParallelEagleNetwork(eagle, slots, name, weights, OF_TARGET)
-        return local_drafter(
-            eagle, network.model, target, lambda source, growth: BlockDrafter(network, source, growth), options.window
-        )
+
+        def make_block(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
+            return BlockDrafter(network, source, growth)
+
+        return local_drafter(eagle, network.model, target, make_block, options.window).captured_for(target)
     slots = target.pool.capacity
-    model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights, kernels=False)
+    model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights, reads_features=True)
     try_pass(model, OF_TARGET)
-    own = own_tap(model, model.model.model.norm if eagle.config.norm_output else nn.Identity())
-    target_ids = eagle.target_ids
+    normed, target_ids = eagle.config.norm_output, eagle.target_ids
+    own = own_tap(model, model.model.model.norm if normed else nn.Identity())
 
     def make(source: FeatureSource, growth: TreeGrowth) -> ReadingDrafter:
         return ReadingDrafter(model, source, target_ids, own, growth)
 
-    return local_drafter(eagle, model, target, make, options.window)
+    drafter = local_drafter(eagle, model, target, make, options.window)
+    drafter.feed_drafts(own, target_ids, normed=normed)
+    return drafter.captured_for(target)

@@ -72,7 +72,7 @@ class _FirstLayer(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """hidden_states: embeddings [1, rows, hidden] -> [1, rows, hidden]. The features are those of the pass."""
-        features = current_pass().packed_batch.features
+        features = current_pass().batch.features
         assert features is not None, "the drafter sets them"
         inputs, residual = self.mixed(hidden_states, features.unsqueeze(0))
         attended, _ = self.self_attn(inputs, *args, **kwargs)

@@ -32,7 +32,7 @@ class ParallelEagleNetwork:
         with torch.inference_mode():
             self._mask: torch.Tensor = eagle.mapping(eagle.model.mask_hidden[0])
             """The feature that masks are read next to, [1, width]."""
-        self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights, kernels=False)
+        self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights, reads_features=True)
         try_blocks(self, self._mask, setting)
 
     def read(self, reading: Reading) -> None:

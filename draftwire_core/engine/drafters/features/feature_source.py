@@ -50,4 +50,9 @@ class EngineFeatures:
 
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
         """Returns the features of positions, int64 [n]: [n, width]."""
-        return self._states.read(self._running[key].slots.array()[positions])
+        return self._states.read(self.slots(key, positions))
+
+    def slots(self, key: Hashable, positions: np.ndarray) -> np.ndarray:
+        """Returns the slots of positions, int64 [n]: int64 [n]."""
+        slots: np.ndarray = self._running[key].slots.array()[positions]
+        return slots

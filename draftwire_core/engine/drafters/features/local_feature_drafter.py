@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Self
+
+import torch
 
 from draftwire_core.engine.drafters.drafter import EngineState
-from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork, in_target_ids
 from draftwire_core.engine.drafters.features.feature_source import EngineFeatures, FeatureSource
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -40,6 +45,19 @@ class LocalFeatureDrafter(LocalModelDrafter):
     def busy(self) -> bool:
         """Whether there is something to draft since the last commit, or to read."""
         return self._drafter.busy and (self._to_do or self._drafter.catching_up)
+
+    def feed_drafts(self, own: Tap, target_ids: torch.Tensor | None, *, normed: bool) -> None:
+        """Lets the network draft several steps by one call on a GPU. own, normed: what rows leave to those of their
+        children, see `own_tap` and `Feeding`. target_ids: see `DraftNetwork`."""
+        model = self.model
+        spread = partial(in_target_ids, target_ids=target_ids, vocabulary=int(model.config.vocab_size))
+        model.feed_drafts(Feeding(self.tap.states.vectors, own.states.vectors, model.layers, normed, spread))
+
+    def captured_for(self, target: PackedModel) -> Self:
+        """Captures the network's graphs if the target's are captured; returns this drafter."""
+        if target.captured:
+            self.model.capture_graphs()
+        return self
 
     def release(self) -> None:
         """Frees the network. The drafter cannot be used any more."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -11,11 +13,14 @@ from torch import nn
 from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
-from draftwire_core.engine.drafters.features.feature_source import FeatureSource
-from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
+from draftwire_core.engine.drafters.features.feature_source import EngineFeatures, FeatureSource
+from draftwire_core.engine.drafters.model.draft_ahead import DraftAhead
+from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, Expanded, ModelDraft
 from draftwire_core.engine.drafters.model.slot_drafter import check_room
 from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from draftwire_core.engine.kv.kv_slots import SlotPool
+from draftwire_core.engine.model.cuda.slots.draft_batch import DraftPlan
+from draftwire_core.engine.model.cuda.slots.draft_layout import DraftRow
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -93,6 +98,19 @@ class ReadingDraft(ModelDraft):
         return super().give_up()
 
 
+class _Read(NamedTuple):
+    """Rows of committed tokens that read the target's features."""
+
+    first: int
+    """The first row."""
+    key: Hashable
+    draft: ReadingDraft
+    start: int
+    """The number of the draft's slots before them."""
+    taken: np.ndarray
+    """Indices of the tokens, int64."""
+
+
 def own_tap(model: PackedModel, feed_back: nn.Module) -> Tap:
     """Returns the tap that keeps what a network's rows feed back to those of their children. feed_back: makes it of a
     row's last hidden states."""
@@ -121,8 +139,8 @@ class ReadingDrafter(DraftModelDrafter):
         self._features = features
         self._target_ids = target_ids
         self._own = own
-        self._read: list[tuple[int, torch.Tensor]] = []
-        """Rows of the next pass that read the target's features: the first one, and the features [rows, width]."""
+        self._read: list[_Read] = []
+        """Rows of the next pass that read the target's features."""
         self._fed: list[tuple[int, int]] = []
         """Rows of the next pass that read the network's own states: the row, and the parent's slot."""
 
@@ -154,10 +172,40 @@ class ReadingDrafter(DraftModelDrafter):
 
     def _read_committed(self, builder: BatchBuilder, key: Hashable, draft: ModelDraft, count: int) -> bool:
         assert isinstance(draft, ReadingDraft)
-        taken = draft.take_ready(count)
-        self._read.append((len(builder), self._features.read(key, taken - 1)))
+        taken, first, start = draft.take_ready(count), len(builder), len(draft.slots)
         _add_rows(builder, draft, taken, self.model.pool)
+        self._read.append(_Read(first, key, draft, start, taken))
         return draft.at_root
+
+    def _draft_ahead(self, expanded: list[Expanded], growth: Growth, steps: int) -> int:
+        taken = super()._draft_ahead(expanded, growth, steps)
+        if taken:
+            self._read.clear()
+            self._fed.clear()
+        return taken
+
+    def _plan(self, ahead: DraftAhead) -> DraftPlan:
+        """Adds the rows of committed tokens before the roots, as sequences of their own, and what each row reads."""
+        plan, source = ahead.plan, cast(EngineFeatures, self._features)
+        given: dict[int, int] = {}
+        """The target's slot of the feature that a committed token's row reads, by the row's own slot."""
+        for read in self._read:
+            own = read.draft.slots.array()[read.start :]
+            given.update(zip(own.tolist(), source.slots(read.key, read.taken - 1).tolist(), strict=True))
+            before = own[:-1].tolist()  # the root is there
+            if before:
+                plan.contexts.append(read.draft.slots.array()[: read.start].copy())
+                plan.steps[0] += [
+                    DraftRow(len(plan.contexts) - 1, tuple(before[:at]), slot, read.draft.tokens[int(read.taken[at])])
+                    for at, slot in enumerate(before)
+                ]
+
+        def reads(row: DraftRow) -> int:
+            if row.slot in given:
+                return -1 - given[row.slot]
+            return int(row.path[-1] if row.path else plan.contexts[row.context][-1])
+
+        return replace(plan, reads=[[reads(row) for row in rows] for rows in plan.steps])
 
     def _add_children(
         self, draft: ModelDraft, node: Node, token_ids: Sequence[int], log_probs: Sequence[float]
@@ -182,8 +230,8 @@ class ReadingDrafter(DraftModelDrafter):
         batch = builder.build(model.group_size, model.device)
         self.clock.enter("forward")
         features = torch.empty(len(builder), model.hidden_size, dtype=model.dtype, device=model.device)
-        for first, read in self._read:
-            features[first : first + len(read)] = read
+        for read in self._read:
+            features[read.first : read.first + len(read.taken)] = self._features.read(read.key, read.taken - 1)
         if self._fed:
             rows, parents = np.array(self._fed, dtype=np.int64).T
             placed = to_device(torch.from_numpy(rows.copy()), model.device)

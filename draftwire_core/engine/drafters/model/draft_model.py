@@ -15,7 +15,7 @@ from draftwire_core.engine.drafters.model.draft_ahead import Begun, DraftAhead, 
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.kv.recurrent_states import LaneState
-from draftwire_core.engine.model.cuda.slots.draft_batch import DRAFT_WIDTH
+from draftwire_core.engine.model.cuda.slots.draft_batch import DRAFT_WIDTH, DraftPlan
 from draftwire_core.engine.model.cuda.slots.draft_steps import STEPS, rows_for
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -29,7 +29,7 @@ STEPS_AHEAD = 4
 """Steps that are drafted by one call unless others are asked for: a verdict that comes meanwhile waits for all."""
 _TREE_ROOM = 32
 """Number of KV slots reserved for a sequence's tree at admission."""
-_Expanded: TypeAlias = "tuple[Hashable, ModelDraft, Node]"
+Expanded: TypeAlias = "tuple[Hashable, ModelDraft, Node]"
 """A node whose children a step finds, with its sequence and that one's key."""
 
 
@@ -186,7 +186,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         self._queue.make_room(lambda: len(running))
         most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.readable]
-        expanded: list[_Expanded] = []
+        expanded: list[Expanded] = []
         # Committed tokens come before guesses.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = self.catching_up
@@ -216,7 +216,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             self._growth.cost.observe(len(builder), growth.seconds / max(1, taken), builder.seen)
         return growth
 
-    def _draft_step(self, builder: BatchBuilder, expanded: Sequence[_Expanded]) -> None:
+    def _draft_step(self, builder: BatchBuilder, expanded: Sequence[Expanded]) -> None:
         """Runs a step, and adds the children of the nodes that it expands to their trees."""
         logits = self._forward(builder)
         if not expanded:
@@ -253,7 +253,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         draft.number(children)
         return children
 
-    def _draft_ahead(self, expanded: list[_Expanded], growth: Growth, steps: int) -> int:
+    def _draft_ahead(self, expanded: list[Expanded], growth: Growth, steps: int) -> int:
         """Runs a step that `expanded` is all of, with those that probably follow it, and adds what they find to the
         trees and to `expanded`.
 
@@ -278,7 +278,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         length = max((each for each in STEPS if each <= len(ahead)), default=1)
         ahead = ahead.cut(length, pool)
         self.clock.enter("forward")
-        found = drafts.draft(ahead.plan) if length > 1 else None
+        found = drafts.draft(self._plan(ahead)) if length > 1 else None
         if found is None:
             ahead.give_back(pool)
             return 0
@@ -300,6 +300,10 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         ahead.give_back(pool)
         self._trust.observe(adopted, length)
         return length
+
+    def _plan(self, ahead: DraftAhead) -> DraftPlan:
+        """The plan of a draft of several steps, for the model."""
+        return ahead.plan
 
     def _alike(self, running: Sequence[ModelDraft]) -> bool:
         """Whether all sequences are of one verifier, have been read, and need nothing but the best tokens under the

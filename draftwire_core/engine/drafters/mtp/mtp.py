@@ -38,7 +38,7 @@ def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     mtp.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
     mtp.model.to(target.device)
     slots = target.pool.capacity
-    model = PackedModel(mtp.model, slots, name=f"{target.name} (mtp)", row_exact=False, kernels=False)
+    model = PackedModel(mtp.model, slots, name=f"{target.name} (mtp)", row_exact=False, reads_features=True)
     try_pass(model, OF_TARGET)
     states = SlotStates(slots, target.hidden_size, target.dtype, target.device)
     tap = Tap([target.layers], Lent(target.model.get_decoder().norm), states)
@@ -48,4 +48,6 @@ def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     def make(source: FeatureSource, growth: TreeGrowth) -> ReadingDrafter:
         return ReadingDrafter(model, source, None, own, growth)
 
-    return LocalFeatureDrafter(model, tap, min(1.0, share), make)
+    drafter = LocalFeatureDrafter(model, tap, min(1.0, share), make)
+    drafter.feed_drafts(own, None, normed=True)
+    return drafter.captured_for(target)

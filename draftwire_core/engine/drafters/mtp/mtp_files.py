@@ -33,7 +33,7 @@ class MtpInput(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """tokens: ids [1, rows] -> [1, rows, hidden]"""
-        features = current_pass().packed_batch.features
+        features = current_pass().batch.features
         assert features is not None, "the drafter sets them"
         parts = [self.enorm(self._embedding(tokens)), self.hnorm(features.unsqueeze(0))]
         out: torch.Tensor = self.eh_proj(torch.cat(parts[::-1] if self._states_first else parts, dim=-1))

@@ -14,6 +14,7 @@ from draftwire_core.engine.device.choices import KvDtype, Weights
 from draftwire_core.engine.device.device_copy import HostCopy
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.recurrent.mixer import Mixer
@@ -44,6 +45,8 @@ class Needs:
     """Query heads per key-value head."""
     context_length: int
     """Tokens of the longest sequence."""
+    reads_features: bool = False
+    """Whether the model reads a vector next to each token."""
 
 
 class Description(NamedTuple):
@@ -100,8 +103,11 @@ class Backend(Protocol):
     def steps(self, slots: int, run: RunFixed) -> StepRunner | None:
         """Returns the runner of steps in fixed sizes over a cache of `slots` slots; None if passes have any size."""
 
-    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
-        """Returns the runner of drafts of several steps by one call; None if each is a call of its own."""
+    def drafts(
+        self, slots: int, run: RunFixed, sampler: KernelSampler, feeding: Feeding | None = None
+    ) -> DraftSteps | None:
+        """Returns the runner of drafts of several steps by one call; None if each is a call of its own. feeding: for
+        models that read features."""
 
     def describe(self) -> Description:
         """Returns the properties of the backend, once a model is prepared."""

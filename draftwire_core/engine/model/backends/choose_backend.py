@@ -37,7 +37,7 @@ def choose_backend(
         kernels = not on_cpu and lacking is None
         if not (kernels or on_cpu) and (ranks is None or ranks.rank == 0):
             log.warning(PLAIN, extra={"model": needs.name, "reason": lacking})
-    tapped = row_exact and ranks is None
+    tapped = (row_exact or needs.reads_features) and ranks is None
     own: CpuBackend | CudaBackend
     if kernels or not on_cpu:
         own = CudaBackend(needs, device, lacking, kernels=kernels, tapped=tapped)

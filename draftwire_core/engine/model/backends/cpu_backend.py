@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.kv.recurrent_states import RecurrentStates
 from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
 from draftwire_core.engine.model.layers.cpu_layers import use_cpu_layers
 from draftwire_core.engine.model.model_layers import ModelLayers
@@ -56,7 +57,7 @@ class CpuBackend:
     def steps(self, slots: int, run: RunFixed) -> None:
         """See Backend: passes have any size."""
 
-    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> None:
+    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler, feeding: Feeding | None = None) -> None:
         """See Backend: each step is a call of its own."""
 
     def describe(self) -> Description:

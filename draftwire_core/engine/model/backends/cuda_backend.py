@@ -6,12 +6,14 @@ import logging
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.kv.kv_slots import KvCache
 from draftwire_core.engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.cuda.slots.slot_steps import ROWS, SlotSteps
 from draftwire_core.engine.model.cuda.slots.tapped_rows import MOST_PLANES, TappedRows
 from draftwire_core.engine.model.cuda.tapped_layers import keep_between
@@ -93,13 +95,20 @@ class CudaBackend:
             return None
         tapped: TappedRows | None = None
         if self._can_be_tapped:
-            planes = min(MOST_PLANES, self._layers + 1)
+            planes = 1 if self._needs.reads_features else min(MOST_PLANES, self._layers + 1)
             tapped = TappedRows(self._layers, planes, ROWS[-1], self._width, self._needs.dtype, self._device)
-        return SlotSteps(run, slots, self._device, tapped=tapped)
+        features: Tensor | None = None
+        if self._needs.reads_features:
+            features = torch.empty(0, self._width, dtype=self._needs.dtype, device=self._device)
+        return SlotSteps(run, slots, self._device, tapped=tapped, features=features)
 
-    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
+    def drafts(
+        self, slots: int, run: RunFixed, sampler: KernelSampler, feeding: Feeding | None = None
+    ) -> DraftSteps | None:
         """See Backend."""
-        return DraftSteps(run, sampler, slots, self._needs.group_size, self._device) if self.on_kernels else None
+        if not self.on_kernels:
+            return None
+        return DraftSteps(run, sampler, slots, self._needs.group_size, self._device, feeding)
 
     def describe(self) -> Description:
         """See Backend."""

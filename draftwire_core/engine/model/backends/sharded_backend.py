@@ -15,6 +15,7 @@ from draftwire_core.engine.model.backends.backend import Description, Needs, Run
 from draftwire_core.engine.model.backends.cpu_backend import CpuBackend
 from draftwire_core.engine.model.backends.cuda_backend import CudaBackend
 from draftwire_core.engine.model.cuda.captured_steps import Together
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
 from draftwire_core.engine.model.model_layers import ModelLayers
 from draftwire_core.engine.model.packed_batch import PackedBatch
@@ -72,7 +73,7 @@ class ShardedBackend:
         """See Backend."""
         return _SharedSteps(run, slots, self._device, self._ranks) if self._own.on_kernels else None
 
-    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> None:
+    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler, feeding: Feeding | None = None) -> None:
         """See Backend: each step is a call of its own."""
 
     def describe(self) -> Description:

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.device.device_timer import DeviceTimer
+from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.features.held_states import HeldStates
 from draftwire_core.engine.model.shallow_model import decoder_layers
 
@@ -36,6 +37,7 @@ class SlotStates:
     def __init__(self, capacity: int, width: int, dtype: torch.dtype, device: torch.device | str = "cpu"):
         """capacity: number of slots, from 1 on. width: elements of a vector. device: where it is kept."""
         self._states = torch.empty(capacity + 1, width, dtype=dtype, device=device)
+        self._states[PADDING_SLOT] = 0  # finite numbers, for what pads passes
         self._known = np.zeros(capacity + 1, dtype=np.bool_)
 
     @property
@@ -47,6 +49,11 @@ class SlotStates:
     def device(self) -> torch.device:
         """The place where they are kept."""
         return self._states.device
+
+    @property
+    def vectors(self) -> torch.Tensor:
+        """All of them, [capacity + 1, width], at an address that stays."""
+        return self._states
 
     def write(self, slots: torch.Tensor, states: torch.Tensor, placed: torch.Tensor | None = None) -> None:
         """Keeps states [rows, width], on the same device, as those of slots, int64 [rows], on the host. placed: the

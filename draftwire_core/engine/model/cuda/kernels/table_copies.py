@@ -1,4 +1,5 @@
-"""Kernels that copy within the device: listed slots to tables, and tokens that earlier drafting steps found."""
+"""Kernels that copy within the device: listed slots to tables, tokens that earlier drafting steps found, and what rows
+read next to them."""
 
 from __future__ import annotations
 
@@ -49,3 +50,23 @@ def take_tokens(ranked: Tensor, sources: Tensor, tokens: Tensor) -> None:
     """
     rows = len(sources)
     take_tokens_kernel[1,](ranked, sources, tokens, rows, ROWS=triton.next_power_of_2(rows), num_warps=1)
+
+
+@triton.jit
+def feed_rows_kernel(own, features, reads, into, width, BLOCK: tl.constexpr):
+    """One program a row; see `feed_rows`."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    read = tl.load(reads + row)
+    fed = read >= 0
+    mine = tl.load(own + tl.where(fed, read, 0) * width + at, mask=fed & (at < width), other=0.0)
+    given = tl.load(features + tl.where(fed, 0, -1 - read) * width + at, mask=(at < width) & (read < 0), other=0.0)
+    tl.store(into + row * width + at, tl.where(fed, mine, given), mask=at < width)
+
+
+def feed_rows(own: Tensor, features: Tensor, reads: Tensor, into: Tensor) -> None:
+    """Writes to `into` [rows, width] the rows of two tables with the indices `reads`, int64 [rows]: those of `own`, or
+    where they are negative those of `features` at -1 minus the index."""
+    width = into.shape[1]
+    block = triton.next_power_of_2(width)
+    feed_rows_kernel[len(reads),](own, features, reads, into, width, BLOCK=block, num_warps=8)

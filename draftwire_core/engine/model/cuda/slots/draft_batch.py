@@ -13,6 +13,7 @@ from torch import Tensor
 from draftwire_core.engine.device.device_block import DeviceBlock
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.cuda.slots.draft_layout import DraftCandidate, DraftLayout, DraftRow
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotRows
 from draftwire_core.engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT, PlacedWork
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
@@ -41,7 +42,10 @@ class DraftPlan:
     steps: list[list[DraftRow]]
     """The rows of each step, those of a sequence adjacent and in order of sequences."""
     sampling: list[SamplingBatch]
-    """Parameters with which the candidates after each row are found, by step, on the host; no row has typical_p."""
+    """Parameters with which the candidates after each row are found, by step, on the host; no row has typical_p. The
+    first step's last rows may have none."""
+    reads: list[list[int]] | None = None
+    """The vector that each row reads next to its token, see `Feeding.feed`, by step; None for models without."""
 
     @property
     def size(self) -> DraftSize:
@@ -65,8 +69,8 @@ class DraftStepRows(SlotRows):
 class DraftBatch:
     """The rows of some steps, the work of their attention, and what is found after them."""
 
-    def __init__(self, size: DraftSize, seen: int, device: torch.device):
-        """seen: most slots that are listed."""
+    def __init__(self, size: DraftSize, seen: int, device: torch.device, feeding: Feeding | None = None):
+        """seen: most slots that are listed. feeding: for a model that reads features."""
         self.size = size
         self._room = room = BatchRoom.of_step(size.rows, seen)
         self._segments = 2 * room.partials  # of a step
@@ -76,6 +80,7 @@ class DraftBatch:
             {
                 "tokens": (size, int64),
                 "sources": (size, int64),
+                "reads": (size, int64),
                 "positions": (size, int64),
                 "slots": (size, int64),
                 "draws": ((size.steps, NUMBERS, size.rows), int64),
@@ -90,6 +95,8 @@ class DraftBatch:
         placed = self._block.device
         self.sources = placed["sources"]
         """Indices in `ranked` of the tokens that are found on the way, int64 [steps, rows]; -1 for the others."""
+        self.reads = placed["reads"]
+        """The vectors that rows read next to their tokens, see `Feeding.feed`, int64 [steps, rows]."""
         self.ranked = torch.zeros(*size, _RANKED, DRAFT_WIDTH, dtype=int32, device=device)
         """The candidates after each row, see `KernelSampler.rank`, [steps, rows, 2, DRAFT_WIDTH]."""
         self.steps = [
@@ -113,6 +120,11 @@ class DraftBatch:
             )
             for step in range(size.steps)
         ]
+        if feeding is not None:
+            tapped = feeding.tapped(size.rows)
+            for rows in self.steps:
+                rows.tapped = tapped
+                rows.features = feeding.own.new_zeros(size.rows, feeding.own.shape[1])
         self._pad()
         self._block.send()
 
@@ -141,7 +153,10 @@ class DraftBatch:
             host["positions"][step, :count] = work.asked[:, 2]
             host["asked"][step, :count] = work.asked
             host["ranges"][step] = work.first_item, work.last_item
-            StepDraws.of_roots(plan.sampling[step]).write(host["draws"][step], np.arange(count))
+            draws = StepDraws.of_roots(plan.sampling[step])
+            draws.write(host["draws"][step], np.arange(len(draws)))
+            if plan.reads is not None:
+                host["reads"][step, :count] = plan.reads[step]
         host["items"][: len(layout.items)] = layout.items
         host["segments"][: len(layout.segments)] = layout.segments
         host["seen"][: len(layout.seen)] = layout.seen
@@ -153,7 +168,14 @@ class DraftBatch:
     def _pad(self) -> None:
         """Makes padding of all rows."""
         host = self._block.host
-        for name, padding in (("tokens", 0), ("sources", -1), ("positions", 0), ("slots", PADDING_SLOT), ("ranges", 0)):
+        for name, padding in (
+            ("tokens", 0),
+            ("sources", -1),
+            ("reads", -1 - PADDING_SLOT),  # a feature that stays zeros
+            ("positions", 0),
+            ("slots", PADDING_SLOT),
+            ("ranges", 0),
+        ):
             host[name][:] = padding
         asked = host["asked"]
         asked[:, :, 0] = np.arange(self.size.rows)

@@ -23,6 +23,7 @@ from draftwire_core.engine.model.cuda.slots.draft_batch import (
     candidates_of,
 )
 from draftwire_core.engine.model.cuda.slots.draft_layout import DraftLayout
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.cuda.slots.slot_batch import SlotRows, most_seen
 from draftwire_core.engine.model.rows import Rows
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
@@ -61,11 +62,14 @@ class DraftSteps(CapturedSizes[DraftSize, DraftBatch, Tensor]):
         slots: int,
         group_size: int,
         device: torch.device,
+        feeding: Feeding | None = None,
     ):
-        """slots: of the KV cache. group_size: query heads per key-value head."""
+        """slots: of the KV cache. group_size: query heads per key-value head. feeding: for a model that reads
+        features."""
         seen = most_seen(slots)
         sizes = [DraftSize(steps, rows) for rows in reversed(ROWS) for steps in reversed(STEPS)]
-        super().__init__(partial(_drafted, run, sampler), sizes, lambda size: DraftBatch(size, seen, device), device)
+        work = partial(_drafted, run, sampler, feeding)
+        super().__init__(work, sizes, lambda size: DraftBatch(size, seen, device, feeding), device)
         self._group_size = group_size
 
     @property
@@ -89,12 +93,16 @@ class DraftSteps(CapturedSizes[DraftSize, DraftBatch, Tensor]):
         return DraftCandidates(*candidates_of(HostCopy(self._results(batch, size)).get(), plan.steps))
 
 
-def _drafted(run: RunStep, sampler: KernelSampler, batch: DraftBatch) -> Tensor:
+def _drafted(run: RunStep, sampler: KernelSampler, feeding: Feeding | None, batch: DraftBatch) -> Tensor:
     from draftwire_core.engine.model.cuda.kernels.table_copies import take_tokens  # needs Triton
 
     for step, rows in enumerate(batch.steps):
-        if step:
-            with torch.cuda.device_of(batch.ranked):  # Triton launches on the current device
+        with torch.cuda.device_of(batch.ranked):  # Triton launches on the current device
+            if step:
                 take_tokens(batch.ranked, batch.sources[step], rows.token_ids)
-        sampler.rank(run(rows, None).logits, rows.draws, DRAFT_WIDTH, batch.ranked[step])
+            if feeding is not None and rows.features is not None:
+                feeding.feed(batch.reads[step], rows.features)
+        found = run(rows, None)
+        logits = found.logits if feeding is None else feeding.keep(rows.slots, rows.tapped, found)
+        sampler.rank(logits, rows.draws, DRAFT_WIDTH, batch.ranked[step])
     return batch.ranked

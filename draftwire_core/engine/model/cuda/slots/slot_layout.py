@@ -143,7 +143,10 @@ class SlotLayout:
         asked[:, 1] = lane = np.repeat(np.arange(len(paths.lanes)), [len(each.rows) for each in paths.lanes])[
             paths.queries
         ]
-        asked[:, 2] = position = lengths[paths.ranges] + paths.queries - paths.starts[paths.queries]
+        least = np.array([len(each.rows) - 1 if each.whole else 0 for each in paths.lanes], dtype=np.int64)
+        asked[:, 2] = position = lengths[paths.ranges] + np.maximum(
+            paths.queries - paths.starts[paths.queries], least[lane]
+        )
         tiles = Tiles.of(paths.ranges, position, tile_rows(batch.group_size))
         rounds = place_partials(tiles, asked)
         work = segments_and_items(tiles, lane, position, shared, pieces, tails)

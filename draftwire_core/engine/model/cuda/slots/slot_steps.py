@@ -32,17 +32,21 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         device: torch.device,
         rows: tuple[int, ...] = ROWS,
         tapped: TappedRows | None = None,
+        features: Tensor | None = None,
     ):
         """slots: of the KV cache. rows: ascending. tapped: the memory that keeps hidden states of captured steps for
-        taps; None if no batch has any. For `run` see CapturedSteps."""
+        taps; None if no batch has any. features: an empty tensor [0, width] like the vectors that the model reads next
+        to tokens; None if it reads none. For `run` see CapturedSteps."""
         seen = most_seen(slots)
         self.tables = tables = SlotTables(seen, device)
         """The knowledge of the steps about sequences from earlier ones."""
         self._tapped = tapped
+        self._features = features
 
         def make(size: int) -> SlotBatch:
             batch = SlotBatch(BatchRoom.of_step(size, seen), device, tables.tensor)
             batch.tapped = tapped
+            batch.features = None if features is None else features.new_zeros(size, features.shape[1])
             return batch
 
         super().__init__(run, list(reversed(rows)), make, device)
@@ -64,7 +68,10 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
                 fixed.tapped.choose(layers)
         else:
             fixed = self._batch(size)
+            fixed.features = None if self._features is None else self._features.new_zeros(rows, self._features.shape[1])
         fixed.fill(batch, layout, draws, whole=size is not None)
+        if fixed.features is not None and batch.features is not None:
+            fixed.features[:count] = batch.features
         return fixed, size
 
     def _launched(self, fixed: SlotBatch, batch: PackedBatch) -> None:

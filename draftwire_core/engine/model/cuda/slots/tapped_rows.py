@@ -68,8 +68,12 @@ class TappedRows:
         slots, rows = torch.from_numpy(batch.numbers[2]), len(batch)
         for tap in batch.taps:
             # A copy, since the next pass overwrites this memory.
-            read = torch.cat([self._planes[self._read.index(layer), :rows] for layer in tap.layers], dim=1)
-            tap.queue(slots, placed[:rows], read)
+            tap.queue(slots, placed[:rows], torch.cat([self.read(layer, rows) for layer in tap.layers], dim=1))
+
+    def read(self, layer: int, rows: int) -> Tensor:
+        """Returns the inputs of a layer in the first rows of the last pass, [rows, width]: memory that the next one
+        overwrites."""
+        return self._planes[self._read.index(layer), :rows]
 
 
 def tapped_layers(taps: Iterable[Tap]) -> set[int]:

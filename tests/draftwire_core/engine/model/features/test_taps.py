@@ -86,6 +86,7 @@ def test_what_is_known() -> None:
     states.forget(np.array([3]))
     assert states.known(np.array([2, 3])).tolist() == [True, False]
     assert states.read(np.array([4]))[0].tolist() == [8, 9, 10, 11]
+    assert not states.read(np.array([0])).any(), "what pads passes must be finite"
 
 
 class SlowMap(nn.Module):

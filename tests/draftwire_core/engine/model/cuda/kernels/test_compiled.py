@@ -42,6 +42,7 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
         "attention_sum",
         "take_tokens",
         "move_slots",
+        "feed_rows",
         "rank_sum",
     }
     assert {(each["kernel"], each["capability"]) for each in kernels} == {

@@ -6,7 +6,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from draftwire_core.engine.model.cuda.kernels.norm import add_norm, rms_norm
+from draftwire_core.engine.model.cuda.kernels.norm import Kept, add_norm, keep_rows, rms_norm
 
 BOUND = {torch.float32: 1e-6, torch.bfloat16: 2**-8}
 """Of the difference from float64, as a share of the number or of 1."""
@@ -63,3 +63,20 @@ def test_rows_of_float32_have_norms_of_the_weights_dtype() -> None:
     assert residual.dtype == torch.float32 and close(residual, expected)
     for found in (normed, rms_norm(residual, after, EPS, 1.0)):
         assert found is not None and found.dtype == torch.bfloat16 and close(found, reference(residual, after, 1.0))
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+def test_rows_that_are_kept_change_no_bit_of_the_norm(dtype: torch.dtype) -> None:
+    inputs, weight = draw(3, 100, dtype=torch.float32), draw(100, dtype=dtype, seed=1)
+    places = torch.tensor([-1, 1, 0], dtype=torch.int32)
+    for layer, plane in enumerate(places.tolist()):
+        planes = torch.zeros(2, 5, 100, dtype=dtype)
+        expected = planes.clone()
+        if plane >= 0:
+            expected[plane, :3] = inputs.to(dtype)
+        kept = Kept(places, planes, layer)
+        assert torch.equal(rms_norm(inputs, weight, EPS, 0.0, kept), rms_norm(inputs, weight, EPS, 0.0))
+        assert torch.equal(planes, expected)
+        planes.zero_()
+        keep_rows(inputs, kept)
+        assert torch.equal(planes, expected)
