@@ -1,12 +1,11 @@
 """Compares vLLM with a remote drafter (draftwire_vllm) with vLLM plain and with its own draft model.
 
     python -m benchmarks.peers.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
-        [--temperatures 0,1] [--eager] [--json]
+        [--eager] [--json]
 
 The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs has its own environment, made at the first
-run, and runs with its engine in one process. Held-out prompts are decoded one at a time; numbers of draft tokens are
-tried on the first ones, and the best is measured. The contestants take turns from request to request. Above temperature
-0 the remote drafter is also measured without coupled sampling, where it guesses the likeliest tokens.
+run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time; numbers of draft
+tokens are tried on the first ones, and the best is measured. The contestants take turns from request to request.
 
 one box    each contestant has all cores; the drafter is a separate service with one thread on the same cores.
 two hosts  vLLM has one core, with or without its own draft model; the drafter has another one, as if it were another
@@ -38,7 +37,7 @@ from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_va
 from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
-_PLAIN, _REMOTE, _UNCOUPLED = "vLLM plain", "vLLM remote drafter", "vLLM remote drafter, not coupled"
+_PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
 
 
 @dataclass(frozen=True)
@@ -55,49 +54,23 @@ class AdaptedVllm(Peer):
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
 
 
-def _vllm(drafter: str, lengths: Sequence[int], eager: bool, temperature: float) -> Peer:
-    compiled: dict[str, object] = {"temperature": temperature} | ({"enforce_eager": True} if eager else {})
+def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
+    compiled: dict[str, object] = {"enforce_eager": True} if eager else {}
     remote = tuple(
         compiled | {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
         for length in lengths
     )
     own = tuple(compiled | {"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
-    lookup = tuple(
-        compiled | {"method": "ngram", "num_speculative_tokens": length, "prompt_lookup_max": 4} for length in lengths
-    )
-    methods = [Method("plain", (compiled,)), Method("remote drafter", remote)]
-    if temperature:  # vLLM's own speculation is not correct there
-        methods.append(Method("remote drafter, not coupled", tuple(each | {"coupled": False} for each in remote)))
-    else:
-        methods += [Method("draft model", own), Method("n-gram", lookup)]
     return AdaptedVllm(
         "vLLM",
         "benchmarks.peers.runners.run_vllm",
-        tuple(methods),
+        (Method("plain", (compiled,)), Method("draft model", own), Method("remote drafter", remote)),
         vllm_environment(),
         process_per_method=True,
         load_settings=None,
         pauses=False,  # the drafter's streams have deadlines; idle it computes nothing
         drafter=drafter,
     )
-
-
-def _acceptance(contestants: Sequence[Contestant]) -> dict[str, object]:
-    """Returns the tokens of each verification with a remote drafter, and with coupled sampling how many times as many
-    of them were drafted as without."""
-    rates = {
-        each.name: [
-            sum(len(batch.token_ids[0]) for batch in run) / max(1, sum(len(batch.held) for batch in run))
-            for run in each.runs
-        ]
-        for each in contestants
-        if each.name in (_REMOTE, _UNCOUPLED) and each.failure is None
-    }
-    found: dict[str, object] = {f"{name}, acceptance length": Spread.of(values) for name, values in rates.items()}
-    if len(rates) == 2:
-        coupled, before = ([max(value - 1, 1e-3) for value in rates[name]] for name in (_REMOTE, _UNCOUPLED))
-        found["accepted tokens per verification, coupled / not coupled"] = Spread.ratio(coupled, before)
-    return found
 
 
 def _held(contestants: Sequence[Contestant]) -> dict[str, object]:
@@ -125,7 +98,6 @@ def main() -> None:
     parser.add_argument(
         "--draft-tokens", default="3,5,8", help="numbers of draft tokens per request and step to try, comma-separated"
     )
-    parser.add_argument("--temperatures", default="0,1", help="temperatures of the requests, comma-separated")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument(
         "--eager", action="store_true", help="run vLLM without compiling, which takes minutes per process"
@@ -143,7 +115,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     found: dict[str, object] = {
         "pair": f"bundled, inflated to {options.target_millions:g} M and {options.draft_millions:g} M, bfloat16",
-        "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time",
+        "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
         "versions": ", ".join(f"{name} {each}" for name, each in vllm_environment().versions.items()),
     }
     for arrangement in (
@@ -152,21 +124,15 @@ def main() -> None:
     ):
         if options.setting not in (arrangement.name, "both"):
             continue
-        for temperature in map(float, options.temperatures.split(",")):
-            with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
-                drafter = services.drafter(
-                    Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores
-                )
-                lengths = [int(each) for each in options.draft_tokens.split(",")]
-                peer = _vllm(drafter.address, lengths, options.eager, temperature)
-                for method in peer.methods:
-                    contest.enter(peer, method, prompts[: options.choosing_prompts])
-                for number in range(options.runs):
-                    contest.run(number)
-                took_part = contest.contestants
-                measured = figures(took_part, _PLAIN, _REMOTE) | _held(took_part) | _acceptance(took_part)
-            place = f"{arrangement.name}, T = {temperature:g}" if temperature else arrangement.name
-            found |= {f"{place}: {name}": value for name, value in measured.items()}
+        with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
+            drafter = services.drafter(Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores)
+            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")], options.eager)
+            for method in peer.methods:
+                contest.enter(peer, method, prompts[: options.choosing_prompts])
+            for number in range(options.runs):
+                contest.run(number)
+            measured = figures(contest.contestants, _PLAIN, _REMOTE) | _held(contest.contestants)
+        found |= {f"{arrangement.name}: {name}": value for name, value in measured.items()}
     print_report("vllm_adapter", found, options)
 
 

@@ -1,12 +1,7 @@
-"""vLLM on a CPU: plain, with a draft model, n-gram lookup, draftwire's remote drafters; bfloat16.
-
-A setting may have a temperature, with which a prompt's length is its request's seed, and `coupled`, draftwire's own
-setting; the rest is vLLM's speculative configuration.
-"""
+"""vLLM on a CPU: plain, with a draft model, n-gram lookup, draftwire's remote drafters; bfloat16."""
 
 from __future__ import annotations
 
-import os
 import time
 from itertools import count
 from typing import Any
@@ -40,8 +35,6 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
 
     speculation = dict(order["setting"])
     eager = bool(speculation.pop("enforce_eager", False))
-    temperature = float(speculation.pop("temperature", 0.0))
-    os.environ["DRAFTWIRE_VLLM_COUPLED_SAMPLING"] = str(speculation.pop("coupled", True))
     if speculation.get("method") == "draft_model":
         speculation["model"] = order["draft"]
     remote = speculation.get("method") == "custom_class"
@@ -65,9 +58,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     numbers = count()
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
-        sampling = SamplingParams(
-            temperature=temperature, seed=len(prompt), max_tokens=max_tokens, ignore_eos=True, detokenize=False
-        )
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
         engine.add_request(str(next(numbers)), {"prompt_token_ids": prompt}, sampling)
         tokens: list[int] = []
         held.clear()

@@ -30,7 +30,7 @@ LEFT_OUT = {
     "test_secured_chain.py::test_a_drafter_announces*": _CERTIFICATE,
     "test_secured_chain.py::test_the_command_line": _CERTIFICATE,
     **dict.fromkeys(("test_request_matrix.py::test_choices*", "test_told.py::test_the_same_bits*"), _BITS),
-    "test_invariance.py*": "predictions, and drafters in the verifier; benchmarks.peers.vllm_law has the law",
+    "test_invariance.py*": "predictions, and drafters in the verifier",
     **dict.fromkeys(
         (
             "test_bench.py*",
