@@ -60,8 +60,7 @@ def check_order(order: GenerateOrder) -> None:
     """Raises ServiceError: INVALID_FIELD for a rule of acceptance that makes a difference, NOTHING_ALLOWED if all
     allowed tokens are banned, of which vLLM would return one."""
     _refuse({"speculation.acceptance": order.acceptance.rule is not RuleName.COUPLED})
-    allowed = order.changes.allowed_token_ids
-    if allowed and set(allowed) <= set(order.changes.banned_token_ids):
+    if order.changes.allows_nothing:
         raise refused_field(
             ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
             "sampling.allowed_token_ids",

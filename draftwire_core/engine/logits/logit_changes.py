@@ -40,6 +40,11 @@ class LogitChanges:
         """All sequences of tokens that must not occur in the output, those of a single token included."""
         return [*([token] for token in self.banned_token_ids), *map(list, self.bad_words)]
 
+    @property
+    def allows_nothing(self) -> bool:
+        """Whether all tokens that alone may be drawn are banned."""
+        return bool(self.allowed_token_ids) and set(self.allowed_token_ids) <= set(self.banned_token_ids)
+
     def validate(self, prefix: str = "sampling") -> Self:
         """Returns self; raises `FieldError` for the first number out of range, named ``<prefix>.<field>``."""
         if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):

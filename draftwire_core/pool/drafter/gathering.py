@@ -32,7 +32,7 @@ class Gathering:
         """Time until which the drafter may gather, by the caller's clock."""
 
     def begin(self, step_seconds: float, now: float) -> float:
-        """Returns the seconds that the drafter may gather in a step that begins; 0 if no notice is sent.
+        """Returns the seconds of the StepBegun for a step that begins; 0 if the drafter gets none.
 
         step_seconds: the step's expected time.
         """

@@ -77,9 +77,8 @@ class DrafterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """LoadModel begins to load another model and returns at once. Once the new model is ready, new streams get it; every
-        running stream is notified by ModelReplaced and keeps the old one until the verifier ends it. GetModelInfo reports
-        progress.
+        """LoadModel begins to load another model and returns at once. Once it is ready, new streams get it, and running ones
+        are notified by ModelReplaced. GetModelInfo reports progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

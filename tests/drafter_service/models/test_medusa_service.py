@@ -108,7 +108,7 @@ async def test_what_it_says_of_itself(changes: ModelChanges, heads: Path) -> Non
         side = VerifierSide(stream)
         peer = await side.hello(capabilities=CAPABLE)
         await side.end()
-    assert set(peer.capabilities) == {"ping", "hidden-states"}
+    assert set(peer.capabilities) == {"ping", "gathering", "hidden-states"}
     assert (peer.model.model_id, peer.model.architecture) == (heads.name, "Medusa")
     assert (peer.model.vocab_size, peer.model.tokenizer_sha256) == (VOCABULARY, "")
     assert peer.limits.max_sequence_tokens > 100_000

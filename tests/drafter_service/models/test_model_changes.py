@@ -44,7 +44,7 @@ class TestChange:
     ) -> None:
         before = await info(drafter)
         assert not before.HasField("last_load")
-        assert list(before.info.capabilities) == ["ping", "distributions"]
+        assert list(before.info.capabilities) == ["ping", "gathering", "distributions"]
         async with drafter.connected() as old:
             await old.open(1, PROMPT)
             path = await drafted(old, 1)

@@ -21,7 +21,7 @@ class Feeding:
     features: Tensor
     """The features of committed tokens by the target's slots, [slots + 1, width]."""
     own: Tensor
-    """The vectors that the network's rows have left to those of their children, by its own slots, [slots + 1, width]."""
+    """The vectors that its rows have left to those of their children, by its own slots, [slots + 1, width]."""
     layers: int
     """Of the network."""
     normed: bool

@@ -15,6 +15,8 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.drafters.blocks.block_network import Block, Reading
 from draftwire_core.engine.drafters.drafter import Growth
+from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.engine.drafting_accounts import DraftingAccounts
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.backends import choose_backend
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -28,6 +30,14 @@ from tests.harness.models.eagle_training import SPECS
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 FEW = specs_of([spec.tokens for spec in SPECS[:2]], 14, GREEDY)
+
+
+@pytest.fixture(autouse=True)
+def _no_time_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cycle has one call of the network, for four steps if one call drafts several."""
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: True)
+    monkeypatch.setattr(LocalModelDrafter, "_pays", lambda *_: False)
+    monkeypatch.setattr(LocalModelDrafter, "_steps", lambda *_: 4)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +80,7 @@ def test_they_draft_beside_plain_passes(gpu: PretendedGpu, network: tuple[str, P
     expected = generate(drafted_engine(packed(model, 400), *network), FEW)
     found = generate(drafted_engine(on_gpu(model, "a compiler"), *network), FEW)
     assert found.tokens == expected.tokens and found.drafted > 0
-    assert found.accepted >= expected.accepted - 4
+    assert found.accepted >= expected.accepted - 2
 
 
 @pytest.fixture
