@@ -14,6 +14,8 @@ from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceService
 from draftwire_core.runtime.errors import shutting_down
 from draftwire_core.runtime.rpc.interceptors import mark_routine
 
+_MOST_ANNOUNCED = 1024
+"""Drafters whose announcements are remembered."""
 _PASSED_ON = ("authorization", ON_BEHALF_OF)
 """Metadata of calls that the pool reads, too."""
 
@@ -25,6 +27,8 @@ class ForwardedPool(DrafterPoolServiceServicer):
         """pool: of the pool's own port."""
         self._pool = pool
         self._watches: set[Any] = set()
+        self._announced: set[tuple[str, str]] = set()
+        """Names and addresses of drafters that have announced themselves and not left."""
         self._ending = False
 
     async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> Any:
@@ -58,9 +62,16 @@ class ForwardedPool(DrafterPoolServiceServicer):
         return await _passed(self._pool.ListDrafters, request, context)
 
     async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> Any:
-        """Passes on a drafter's announcement."""
-        mark_routine()
-        return await _passed(self._pool.RegisterDrafter, request, context)
+        """Passes on a drafter's announcement: its arrival, a heartbeat, or its departure."""
+        response = await _passed(self._pool.RegisterDrafter, request, context)
+        drafter = request.name, request.address
+        if request.leaving:
+            self._announced.discard(drafter)
+        elif drafter in self._announced:
+            mark_routine()  # heartbeats would otherwise dominate the log
+        elif len(self._announced) < _MOST_ANNOUNCED:
+            self._announced.add(drafter)
+        return response
 
     async def ReportLearning(self, request: pb.ReportLearningRequest, context: Any) -> Any:
         """Passes on a learner's state."""

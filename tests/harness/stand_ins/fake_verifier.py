@@ -458,6 +458,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.begin("ListRollouts", context)
         return pool.ListRolloutsResponse(rollouts=self.rollouts)
 
+    def RegisterDrafter(self, request: pool.RegisterDrafterRequest, context: Any) -> pool.RegisterDrafterResponse:
+        self.begin("RegisterDrafter", context)
+        return pool.RegisterDrafterResponse()
+
     def ReportLearning(self, request: pool.ReportLearningRequest, context: Any) -> pool.ReportLearningResponse:
         self.begin("ReportLearning", context)
         self.learning[request.drafter_name] = request.learning

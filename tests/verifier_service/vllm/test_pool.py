@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from draftwire import AsyncClient
 from draftwire.errors import DraftwireError
-from draftwire.v1.drafter_pool_service_pb2 import WatchDraftersRequest
+from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest, WatchDraftersRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import (
     DrafterPoolServiceStub,
     add_DrafterPoolServiceServicer_to_server,
@@ -69,6 +70,19 @@ def test_an_error_of_the_pool_keeps_its_details() -> None:
         )
         error = asyncio.run(run(fake))
     assert type(error).__name__ == "DrafterNotFoundError" and "nobody" in str(error)
+
+
+def test_heartbeats_stay_out_of_the_log() -> None:
+    async def run(fake: FakeVerifier) -> None:
+        async with forwarded(fake) as (address, _), grpc.aio.insecure_channel(address) as channel:
+            pool = DrafterPoolServiceStub(channel)  # type: ignore[no-untyped-call]
+            for leaving in (False, False, False, True, False):
+                await pool.RegisterDrafter(RegisterDrafterRequest(name="new", address="other:50052", leaving=leaving))
+
+    with FakeVerifier() as fake, capture_logs() as events:
+        asyncio.run(run(fake))
+    levels = [event["log_level"] for event in events if event["event"] == "call finished"]
+    assert levels == ["info", "debug", "debug", "info", "info"]
 
 
 def test_watches_end_with_the_verifier() -> None:
