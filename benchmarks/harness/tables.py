@@ -84,11 +84,12 @@ class Page:
             name, goal = promise["benchmark"], Goal.read(promise["goal"])
             newest: dict[str, tuple[object, str]] = {}
             for result in self._of(name):
+                if result.processor in newest or not matching(result.figures, promise["figures"]):
+                    continue  # a newer result of a part alone does not make its processor the newest
                 values = list(matching(self._newest(name, result.processor), promise["figures"]).values())
-                if values and result.processor not in newest:
-                    value = goal.worst([each for each, _ in values])
-                    commit = next(source.commit for each, source in values if each == value)
-                    newest[result.processor] = value, f"{result.processor}, {commit}"
+                value = goal.worst([each for each, _ in values])
+                commit = next(source.commit for each, source in values if each == value)
+                newest[result.processor] = value, f"{result.processor}, {commit}"
             (value, place), *others = newest.values()
             elsewhere = [f"{cell(middle(each), goal)} ({at})" for each, at in others if not goal.reached(each)]
             said = cell(middle(value), goal) + ("" if goal.reached(value) else ", **missed**")

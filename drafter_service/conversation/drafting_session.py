@@ -95,7 +95,7 @@ class DraftingSession:
                     raise at_capacity("the verifier did not read all queued messages", RETRY_SECONDS)
         finally:
             self._drafting.detach(self._number)
-            self._gathered.release()  # its timer; what it gathered is not sent
+            self._gathered.stop()
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # retrieved, so that asyncio does not complain if another fault came first
             self._sequences.end()

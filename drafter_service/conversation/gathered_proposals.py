@@ -60,11 +60,15 @@ class GatheredProposals:
         self._steps += 1
 
     def release(self) -> None:
-        """Sends what was gathered, and gathers no more."""
+        """Sends the gathered proposals and stops gathering."""
+        self.stop()
+        self._send_gathered()
+
+    def stop(self) -> None:
+        """Stops gathering; the gathered proposals are not sent."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        self._send_gathered()
 
     def _send_gathered(self) -> None:
         proposals = [proposal for key, proposal in self._gathered.items() if self._is_open(key)]

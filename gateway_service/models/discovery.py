@@ -54,7 +54,7 @@ class Discovery:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Asks no more."""
+        """Stops asking, and closes the clients."""
         if self._asking is not None:
             self._asking.cancel()
             with suppress(asyncio.CancelledError):

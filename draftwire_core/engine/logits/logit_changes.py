@@ -42,7 +42,7 @@ class LogitChanges:
 
     @property
     def allows_nothing(self) -> bool:
-        """Whether all tokens that alone may be drawn are banned."""
+        """Whether every allowed token is banned."""
         return bool(self.allowed_token_ids) and set(self.allowed_token_ids) <= set(self.banned_token_ids)
 
     def validate(self, prefix: str = "sampling") -> Self:

@@ -84,7 +84,7 @@ class ProposalClock:
         self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
         self._gathered = False
-        """Whether the last proposal was held back."""
+        """Whether the nodes of the last proposal were gathered, see `Proposal`."""
         self._measured_from = 0
         """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
         what was committed while it was paused, and that time is no response."""

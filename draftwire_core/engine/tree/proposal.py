@@ -18,8 +18,8 @@ class Proposal(NamedTuple):
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
     `distributions` give, by parent id, the distribution from which a parent's nodes were drawn, in their order here;
-    only for the rejection rule. `last`: no more nodes follow before the next verdict. `gathered`: the nodes were held
-    back, perhaps those of several drafting steps, so the time of their arrival does not show the drafter's pace.
+    only for the rejection rule. `last`: no more nodes follow before the next verdict. `gathered`: the drafter
+    held the nodes back, so their arrival does not show its pace.
     """
 
     committed_length: int

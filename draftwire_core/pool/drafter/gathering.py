@@ -1,4 +1,4 @@
-"""How long a drafter may gather its proposals while the verifier computes a step."""
+"""The time for which a drafter may gather its proposals while the verifier computes a step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SURE = 0.9
 _LEAST_STEPS = 2.0
 """Drafting steps that the time must be long enough for: one message must save more than the notice costs."""
 _UNTOLD = 16
-"""Every so many steps the drafter is not told, so that its pace is measured from message to message."""
+"""Every so many steps the drafter is not notified, so that its pace is measured from message to message."""
 
 
 class Gathering:
-    """Decides which steps a drafter is told of.
+    """Decides which steps a drafter is notified of.
 
     A step verifies only nodes that were there when it began. Reading each message of a drafter takes the event loop a
     quarter of a millisecond next to the step, so the nodes drafted meanwhile come in one.

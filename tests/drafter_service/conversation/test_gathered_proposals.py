@@ -32,7 +32,7 @@ def proposal(key: SequenceKey, first: int, *parents: int, length: int = 5, last:
 
 
 class Sent:
-    """What was sent, and a loop that runs by hand."""
+    """The messages sent, and an event loop whose time the test moves."""
 
     def __init__(self) -> None:
         self.loop = SimulatedLoop()

@@ -46,7 +46,7 @@ class Needs:
     context_length: int
     """Tokens of the longest sequence."""
     reads_features: bool = False
-    """Whether the model reads a vector next to each token."""
+    """Whether the model reads a feature vector with each token."""
 
 
 class Description(NamedTuple):

@@ -25,7 +25,7 @@ class Feeding:
     layers: int
     """Of the network."""
     normed: bool
-    """Whether a row leaves its last hidden state as it enters the output head, or as it leaves the last layer."""
+    """Whether a row leaves its last hidden state after the final norm; otherwise, the output of the last layer."""
     in_target_ids: Callable[[Tensor], Tensor]
     """Maps logits to those by the target's ids, without waiting for the device."""
 
