@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from draftwire import Client
+from tests.gateway_service.client_answers import Answer, Held, answer_to, held
 from tests.gateway_service.keys.key_tables import bearer, secret, spoil, write
-from tests.gateway_service.told import Held, Told, held, told
 from tests.harness.clocked_gateway import CLOCK
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
@@ -70,11 +70,11 @@ class Load:
         """texts: those that each key's requests must have, by model and key."""
         self.http = http
         self._texts = texts
-        self.answers: dict[str, list[Told]] = defaultdict(list)
+        self.answers: dict[str, list[Answer]] = defaultdict(list)
 
-    async def ask(self, name: str, model: str = "large", stream: bool = False) -> Told:
+    async def ask(self, name: str, model: str = "large", stream: bool = False) -> Answer:
         body = {"model": model, "prompt": PROMPTS[name], "max_tokens": OUTPUT, "ignore_eos": True, "seed": 1}
-        answer = await told(self.http, "/v1/completions", body | {"stream": stream}, **bearer(name))
+        answer = await answer_to(self.http, "/v1/completions", body | {"stream": stream}, **bearer(name))
         self.answers[name].append(answer)
         if answer.status == 200:
             assert answer.text == self._texts[model, name]
@@ -112,13 +112,13 @@ class Load:
         assert served == quotas
 
 
-def error_of(answer: Told) -> dict[str, Any]:
+def error_of(answer: Answer) -> dict[str, Any]:
     [body] = answer.bodies
     error: dict[str, Any] = body["error"]
     return error
 
 
-def check_refused(answer: Told, name: str, limit: str) -> None:
+def check_refused(answer: Answer, name: str, limit: str) -> None:
     """Checks the answer to a request beyond a limit."""
     assert answer.status == 429
     error = error_of(answer)
@@ -278,7 +278,7 @@ async def check_records(load: Load, gateway: ServiceProcess, verifiers: dict[str
     assert callers == {f"gateway/{name}": number for name, number in of_key.items()}
 
 
-def limit_of(answer: Told) -> str:
+def limit_of(answer: Answer) -> str:
     """Returns the limit that refused a request, by its name in the metrics; "unknown" for a key that is not one."""
     error = error_of(answer)
     codes = {"expired_api_key": "expires", "model_not_allowed": "models", "invalid_api_key": "unknown"}

@@ -16,7 +16,7 @@ import pytest
 from draftwire import Client
 from draftwire_core.engine.kernels.library import LIBRARY
 from gateway_service.models.served_model import system_fingerprint
-from tests.gateway_service.told import held, told
+from tests.gateway_service.client_answers import answer_to, held
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, eventually
@@ -72,7 +72,7 @@ class Load:
                 return
             began, seed = self.step, self.seeds[number % len(self.seeds)]
             body = {"model": "chat", "prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True, "seed": seed}
-            answer = await told(self.http, "/v1/completions", body | {"stream": stream})
+            answer = await answer_to(self.http, "/v1/completions", body | {"stream": stream})
             assert answer.status == 200, answer.bodies
             assert answer.text == self.targets[answer.fingerprint].texts[seed]
             self.answers.append((began, answer.fingerprint))

@@ -12,7 +12,7 @@ DATA, DONE = "data: ", "data: [DONE]"
 
 
 @dataclass(frozen=True)
-class Told:
+class Answer:
     """An answer that was read to its end."""
 
     status: int
@@ -30,36 +30,41 @@ class Told:
     @property
     def usage(self) -> dict[str, Any]:
         """The usage; a stream has it if it was asked for."""
-        [usage] = [body["usage"] for body in self.bodies if body.get("usage")]
-        return usage  # type: ignore[no-any-return]
+        found: list[dict[str, Any]] = [body["usage"] for body in self.bodies if body.get("usage")]
+        [usage] = found
+        return usage
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint, the same in the header and in all events."""
-        [one] = {self.headers["x-draftwire-fingerprint"], *(body["system_fingerprint"] for body in self.bodies)}
-        return one  # type: ignore[no-any-return]
+        found: set[str] = {
+            self.headers["x-draftwire-fingerprint"],
+            *(each["system_fingerprint"] for each in self.bodies),
+        }
+        [fingerprint] = found
+        return fingerprint
 
 
-async def told(http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> Told:
+async def answer_to(http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> Answer:
     """Returns the answer to a request, whole or streamed. A stream must have no error, and come to its end."""
     asked = body | ({"stream_options": {"include_usage": True}} if body.get("stream") else {})
-    async with http.stream("POST", path, json=asked, headers=headers) as answer:
-        if answer.headers["content-type"].startswith("text/event-stream"):
-            return _streamed(answer, [line async for line in answer.aiter_lines()])
-        return Told(answer.status_code, answer.headers, [json.loads(await answer.aread())])
+    async with http.stream("POST", path, json=asked, headers=headers) as response:
+        if response.headers["content-type"].startswith("text/event-stream"):
+            return _streamed(response, [line async for line in response.aiter_lines()])
+        return Answer(response.status_code, response.headers, [json.loads(await response.aread())])
 
 
 @dataclass
 class Held:
     """A stream whose client has read its first part and no more."""
 
-    _answer: httpx.Response
+    _response: httpx.Response
     _first: str
     _lines: AsyncIterator[str]
 
-    async def read(self) -> Told:
+    async def read(self) -> Answer:
         """Reads the stream to its end."""
-        return _streamed(self._answer, [self._first, *[line async for line in self._lines]])
+        return _streamed(self._response, [self._first, *[line async for line in self._lines]])
 
 
 @asynccontextmanager
@@ -71,15 +76,15 @@ async def held(http: httpx.AsyncClient, body: dict[str, Any], tokens: int, **hea
     """
     asked = body | {"max_tokens": tokens, "ignore_eos": True, "logprobs": True, "top_logprobs": 64, "stream": True}
     asked["stream_options"] = {"include_usage": True}
-    async with http.stream("POST", "/v1/chat/completions", json=asked, headers=headers) as answer:
-        assert answer.status_code == 200
-        lines = answer.aiter_lines()
-        yield Held(answer, await anext(lines), lines)
+    async with http.stream("POST", "/v1/chat/completions", json=asked, headers=headers) as response:
+        assert response.status_code == 200
+        lines = response.aiter_lines()
+        yield Held(response, await anext(lines), lines)
 
 
-def _streamed(answer: httpx.Response, lines: Sequence[str]) -> Told:
+def _streamed(response: httpx.Response, lines: Sequence[str]) -> Answer:
     *events, last = [line for line in lines if line]
     assert last == DONE, last
     bodies = [json.loads(line.removeprefix(DATA)) for line in events]
     assert not any("error" in body for body in bodies), bodies[-1]
-    return Told(answer.status_code, answer.headers, bodies)
+    return Answer(response.status_code, response.headers, bodies)
