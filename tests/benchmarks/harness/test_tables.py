@@ -126,6 +126,16 @@ def test_a_goal_that_another_processor_misses_is_shown_with_it() -> None:
     assert "| a | at least 1 | 2 | Some CPU (A), bbb | 0.5 (Another, aaa) | [soak](soak) |" in text
 
 
+def test_a_processor_is_the_newest_by_results_that_have_the_figure() -> None:
+    promise = {"text": "a", "benchmark": "soak", "figures": ["a"], "goal": ">= 1"}
+    part, whole, old = (
+        result("ccc", None, {"b": 1.0}),
+        result("bbb", None, {"a": 3.0}, "New"),
+        result("aaa", None, {"a": 2.0}),
+    )
+    assert "| a | at least 1 | 3 | New, bbb |" in page(part, whole, old, promise=[promise]).text("goals")
+
+
 def test_a_comparison_has_the_newest_result_with_all_figures_of_a_block() -> None:
     rows = [{"text": "ours", "ours": True, "figures": [["x", "y"], []]}, {"text": "theirs", "figures": [["z"], []]}]
     block = {"processors": ["Some CPU (A)"], "figure": "{}, tokens/s", "rows": rows}

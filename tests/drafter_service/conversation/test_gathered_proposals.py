@@ -11,6 +11,7 @@ from draftwire.v1.drafter_service_pb2 import StepBegun
 from draftwire.v1.proposal_pb2 import DraftDistribution, Proposal, ProposalBatch
 from tests.harness.drafter.verifier_side import Request
 from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.waiting import PATIENCE
 from tests.harness.world.simulated_loop import SimulatedLoop
 
 ONE, TWO = SequenceKey(1, 1, 1), SequenceKey(1, 2, 1)
@@ -91,6 +92,14 @@ def test_a_release_sends_them_and_ends_the_time(sent: Sent) -> None:
     assert [batch.gathered_steps for batch in sent.batches] == [1, 0]
 
 
+def test_a_stop_sends_nothing_then_or_later(sent: Sent) -> None:
+    sent.gather(1.0)
+    sent.gathered.take({ONE: proposal(ONE, 1, 0)}, 0.1)
+    sent.gathered.stop()
+    sent.loop.advance(2.0)
+    assert sent.batches == []
+
+
 def test_what_was_drafted_for_another_root_comes_apart(sent: Sent) -> None:
     sent.gather(1.0)
     sent.gathered.take({ONE: proposal(ONE, 1, 0)}, 0.1)
@@ -148,9 +157,17 @@ class TestStream:
             await verifier.until(lambda: mirror.tree.size)
 
     async def test_the_end_of_the_stream_leaves_no_timer(self, drafter: InProcessDrafter) -> None:
+        def timers() -> list[asyncio.TimerHandle]:
+            scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+            return [each for each in scheduled if not each.cancelled() and GatheredProposals.__name__ in repr(each)]
+
         async with drafter.connected() as verifier:
             await verifier.open(1, [5, 9, 14, 23, 42, 7])
             await verifier.stream.write(Request(step_begun=StepBegun(seconds=MINUTE)))
+            async with asyncio.timeout(PATIENCE):
+                while not timers():  # noqa: ASYNC110
+                    await asyncio.sleep(0)
             await verifier.end()
-        await asyncio.sleep(0)
-        assert await drafter.open_sequences() == 0
+            async with asyncio.timeout(PATIENCE):
+                while timers():  # noqa: ASYNC110
+                    await asyncio.sleep(0)
