@@ -136,7 +136,12 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(repositories: Path, home: 
     assert "Retry" not in away.stderr
     offline = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
-    # An incomplete copy does not count.
+
+
+def test_an_incomplete_copy_does_not_count(repositories: Path, home: Path) -> None:
+    with serving_hub(repositories) as hub:
+        found = find("lab/draft", home, HF_ENDPOINT=hub.url)
+    directory = found.stdout.split()[1]
     (Path(directory) / "model.safetensors").unlink()
     unfinished = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert unfinished.returncode == 1 and "incomplete copy of lab/draft, which lacks its weights" in unfinished.stderr

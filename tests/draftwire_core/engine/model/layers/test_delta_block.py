@@ -24,6 +24,7 @@ SIZES: dict[str, object] = {
     "linear_num_value_heads": 20,
     "linear_key_head_dim": 32,
     "linear_value_head_dim": 16,
+    "num_experts": 2,
 }
 ROWS = 7
 
