@@ -128,6 +128,34 @@ def test_what_was_learned_drafts_after_a_restart_of_everything(
         assert len(list(place.glob("v*"))) <= 2
 
 
+def test_several_verifiers_teach_one_learner_and_draft_with_what_it_learned(services: Services, tmp_path: Path) -> None:
+    """All requests go to the second verifier; the first one, idle, decides the trial."""
+    base, place, log = untrained("draft", tmp_path / "base"), tmp_path / "learned", tmp_path / "learner.log"
+    flags = ("--share-traffic", "--drafter", f"local:draft?model={base}&kv_slots=4096")
+    first, second = (services.verifier("target", *flags) for _ in range(2))
+    asked = prompts()
+
+    def ask(client: Client) -> list[list[int]]:
+        options: dict[str, Any] = {"max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True}
+        return [client.generate(each, **options).token_ids for each in asked]
+
+    def drafting(client: Client) -> list[Path]:
+        return [Path(each.address.partition("model=")[2].partition("&")[0]) for each in client.drafters.list()]
+
+    def both() -> bool:
+        return [each.parent for each in drafting(idle)] == [place] and drafting(busy) == drafting(idle)
+
+    with Client(first.address, timeout=PATIENCE) as idle, Client(second.address, timeout=PATIENCE) as busy:
+        with learner(first.address, place, log, "--verifier", second.address, "--no-own-text"):
+            eventually(
+                lambda: f"following {second.address}, too" in log.read_text(), "it follows", patience=LONG_PATIENCE
+            )
+            plain = ask(busy)
+            eventually(lambda: "; promoted: " in log.read_text(), "a checkpoint takes over", patience=LONG_PATIENCE)
+            eventually(both, "both draft with it", patience=LONG_PATIENCE)
+        assert ask(busy) == plain
+
+
 def test_the_draft_of_a_service_learns_and_takes_over(services: Services, tmp_path: Path) -> None:
     """The first service's draft model learns, the second one tries what was learned, and both change their roles. What
     was learned outlives the drafter services, which begin with the base again."""

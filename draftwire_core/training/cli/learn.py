@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +36,13 @@ def learn(
         typer.Option("--dir", metavar="DIR", help="Directory of texts, checkpoints and state, for one target."),
     ],
     verifier: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="A verifier started with --share-traffic.")
-    ] = "localhost:50051",
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A verifier started with --share-traffic; by default localhost:50051. Give further ones of the same "
+            "target likewise: texts come from all, trials run at the first, and what takes over there drafts at all.",
+        ),
+    ] = None,
     drafter: Annotated[
         str | None,
         typer.Option(
@@ -113,6 +119,7 @@ def learn(
 
     from draftwire_core.engine.model.packed_model import ModelLoadError
     from draftwire_core.engine.text.tokenizer import Tokenizer
+    from draftwire_core.training.learning.further_verifier import FurtherVerifier
     from draftwire_core.training.learning.learning_directory import Versions
     from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
     from draftwire_core.training.learning.seats.local_seat import LocalSeat
@@ -154,7 +161,10 @@ def learn(
 
     before = signal.signal(signal.SIGTERM, interrupt)  # so that a trial is withdrawn
     try:
-        with connection.client(verifier) as client:
+        with ExitStack() as clients:
+            client, *others = [
+                clients.enter_context(connection.client(address)) for address in verifier or ["localhost:50051"]
+            ]
             loop = LearningLoop(
                 client,
                 directory,
@@ -171,6 +181,7 @@ def learn(
                 tell,
                 None if target_tokenizer is None else load_target_tokenizer,
                 device_of(device, tell),
+                [FurtherVerifier(other, tell, likeliest=probabilities) for other in others],
             )
 
             def take_own(prompt: list[int], output: list[int], top: TopTokens) -> bool:

@@ -17,16 +17,13 @@ from draftwire.errors import (
     BusyError,
     DeadlineExceededError,
     DraftwireError,
-    InvalidArgumentError,
-    NotEnabledError,
     NotFoundError,
-    PermissionDeniedError,
-    UnauthenticatedError,
     UnavailableError,
 )
 from draftwire_core.engine.device.choices import QuantisedWeights
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.rpc.channel import Backoff
+from draftwire_core.training.learning.further_verifier import FINAL, FurtherVerifier
 from draftwire_core.training.learning.learning_directory import DirectoryLock, LearningState, Versions
 from draftwire_core.training.learning.seats.seat import Seat, Seated
 from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
@@ -38,8 +35,6 @@ from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
 
-_FINAL = (InvalidArgumentError, NotEnabledError, PermissionDeniedError, UnauthenticatedError)
-"""Errors that are still there when the verifier is."""
 _BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
 _ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 2.0
@@ -87,7 +82,7 @@ class VerifierRestartedError(Exception):
 
 @dataclass
 class LearningLoop:
-    """Runs rounds against one verifier, and outlives it: a lost one is waited for."""
+    """Runs rounds against one verifier, with the texts of further ones, and outlives it: a lost one is waited for."""
 
     client: Client
     directory: Path
@@ -100,6 +95,8 @@ class LearningLoop:
     target_tokenizer: Callable[[], Tokenizer] | None = None
     """Loads the target's tokenizer, which is needed for a draft model with another one."""
     device: str = "cpu"
+    further: Sequence[FurtherVerifier] = ()
+    """Verifiers of the same target, whose texts are learned from, too. Trials are held at `client`'s alone."""
     idle: Callable[[], None] | None = None
     """Is called about once a second while no request finishes and texts are collected. Text of the target's own is
     made here, and given to `take`."""
@@ -143,7 +140,7 @@ class LearningLoop:
                     self._round(learner)
                     done += 1
                     self._report("collecting")
-            except _FINAL:
+            except FINAL:
                 raise
             except VerifierRestartedError:
                 self.tell("the verifier has restarted")
@@ -153,6 +150,8 @@ class LearningLoop:
                 told = True
                 time.sleep(backoff.next_delay())
             finally:
+                for each in self.further:
+                    each.close()
                 if self._follower is not None:
                     self._follower.close()
                     self._follower = None
@@ -245,7 +244,7 @@ class LearningLoop:
                 self._report("collecting")
             requests = self._follower.take(_POLL_SECONDS)
             self._check_running()
-            self._see(requests)
+            self._see([*requests, *(request for each in self.further for request in each.take(self.seat, self.state))])
             if not requests and self.idle is not None:
                 self.idle()
 

@@ -45,6 +45,16 @@ class LocalSeat:
         address = self._address(state, self._versions.path(state.promoted)) if state.promoted else state.base
         return client.drafters.swap(seated.name, address, timeout=_LOAD_SECONDS).drafter.name
 
+    def follow(self, client: Client, state: LearningState) -> None:
+        """Swaps the base, or a learned checkpoint, for what is promoted."""
+        for drafter in client.drafters.list():
+            found = LocalDraft.parse(drafter.address)
+            if drafter.state != "ready" or found is None:
+                continue
+            version = 0 if found.model == self.model(state.base) else self._version(drafter.address)
+            if version is not None and version != state.promoted:
+                self.put(client, state, Seated(drafter.name, "", version))
+
     def model(self, base: str) -> str:
         """Returns the model that the address names."""
         found = LocalDraft.parse(base)

@@ -32,6 +32,9 @@ class Seat(Protocol):
     def put(self, client: Client, state: LearningState, seated: Seated) -> str:
         """Has the promoted checkpoint draft, or the base if there is none; returns the drafter's name."""
 
+    def follow(self, client: Client, state: LearningState) -> None:
+        """Has another verifier, whose client this is, draft with what the learner's own one drafts with."""
+
     def model(self, base: str) -> str:
         """Returns the directory, GGUF file or hub id of a base."""
 

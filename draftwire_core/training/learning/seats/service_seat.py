@@ -58,6 +58,12 @@ class ServiceSeat:
             raise InternalError(f"{state.address} cannot serve {model}: {load.error}")
         return seated.name
 
+    def follow(self, client: Client, state: LearningState) -> None:
+        """Swaps the free service, which is the next canary, for the one that drafts."""
+        for drafter in client.drafters.list():
+            if drafter.address == state.canary:
+                client.drafters.swap(drafter.name, state.address, timeout=_LOAD_SECONDS)
+
     def model(self, base: str) -> str:
         """Returns the checkpoint itself."""
         return base

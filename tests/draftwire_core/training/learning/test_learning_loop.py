@@ -24,7 +24,8 @@ from draftwire.errors import (
 )
 from draftwire_core.engine.drafters.lookup.shared_text_file import read_shared_texts
 from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.training.learning import learning_loop
+from draftwire_core.training.learning import further_verifier, learning_loop
+from draftwire_core.training.learning.further_verifier import FurtherVerifier
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
 from draftwire_core.training.learning.seats.local_seat import LocalSeat
@@ -32,6 +33,7 @@ from draftwire_core.training.learning.text_learner import TextLearner, TextTrain
 from draftwire_core.training.learning.texts.text_store import TextStore
 from draftwire_core.training.refresh.trial import TrialOptions
 from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
+from tests.harness.waiting import eventually
 
 TEXT = [10, 11, 12, 13, 14, 15]
 
@@ -158,6 +160,7 @@ class Stream:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_BACKOFF", "_LOOK_SECONDS", "_POLL_SECONDS"):
         monkeypatch.setattr(learning_loop, name, 0.02)
+    monkeypatch.setattr(further_verifier, "_BACKOFF", 0.02)
 
 
 class Learning:
@@ -170,11 +173,12 @@ class Learning:
         self.told: list[str] = []
         self.training = TextTraining(steps=8, epochs=50, step_tokens=64, learning_rate=1e-2)
 
-    def run(self, rounds: int = 1, *, idle: Any = None) -> LearningLoop:
+    def run(self, rounds: int = 1, *, idle: Any = None, further: Any = None) -> LearningLoop:
         client: Any = self.verifier
+        others = [] if further is None else [FurtherVerifier(further, self.told.append)]
         loop = LearningLoop(
             client, self.place, LocalSeat(Versions(self.place)), LearningOptions(tokens=150, replay_tokens=300),
-            self.training, TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle,
+            self.training, TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle, further=others,
         )  # fmt: skip
         loop.run(rounds)
         return loop
@@ -243,6 +247,61 @@ def test_probabilities_are_collected_and_learned_if_it_asks_for_them(
     assert given[0] == {0}
     assert 2 in given[2]
     assert given[3] == {0}
+
+
+class Further(Verifier):
+    """Another verifier, whose drafter has a name of its own, as one that was attached by name."""
+
+    address = "further:2"
+
+    def list(self) -> list[Any]:
+        return [SimpleNamespace(name="mine", address=self.drafting, state="ready")]
+
+    def swap(self, old: str, new: str, *, timeout: float) -> Any:
+        assert old == "mine"
+        return super().swap(self.drafting, new, timeout=timeout)
+
+
+def test_a_further_verifier_gives_its_texts_and_drafts_with_what_takes_over(learning: Learning) -> None:
+    further = Further(learning.base, learning.verifier.tokenizer)
+    learning.verifier.busy = False  # a trial is decided by the learner's own requests
+    learning.run(further=further)
+    assert learning.state.promoted == 1
+    assert further.drafting == learning.base, "the round ended before it was asked again"
+    learning.run(further=further)
+    assert further.drafting == f"local:draft?model={learning.place}/v00001&kv_slots=512"
+    assert further.calls.count("rollout") == 0
+    assert learning.told.count("following further:2, too") == 2
+
+
+def test_a_further_verifier_that_is_lost_or_restarts_is_asked_again(learning: Learning) -> None:
+    further: Any = Further(learning.base, learning.verifier.tokenizer)
+    further.errors = {"model_info": UnavailableError("gone"), "swap": UnavailableError("gone again")}
+    verifier, seat = FurtherVerifier(further, learning.told.append), LocalSeat(Versions(learning.place))
+    state = LearningState("target", base=learning.base, promoted=1)
+
+    def serves() -> bool:
+        return bool(verifier.take(seat, state))
+
+    eventually(serves, "it is followed again")
+    said = [each.partition("lost: ")[2].partition(";")[0] for each in learning.told if "lost" in each]
+    assert said == ["gone", "gone again"]
+    learned = further.drafting
+    assert learned.startswith(f"local:draft?model={learning.place}/v00001")
+    further.drafting, further.restarted = learning.base, True
+    eventually(lambda: serves() and further.drafting == learned, "it drafts with it again")
+    further.errors, further.restarted = {"follow_traffic": NotEnabledError("no traffic")}, True
+    with pytest.raises(NotEnabledError, match="no traffic"):
+        eventually(lambda: serves() and not further.errors, "it is refused")
+    verifier.close()
+
+
+def test_the_texts_of_another_target_are_left_out(learning: Learning) -> None:
+    further = Further(learning.base, learning.verifier.tokenizer)
+    further.fingerprint = "other"
+    learning.run(further=further)
+    assert learning.told.count("further:2: has another target; its texts are left out") == 1
+    assert "follow_traffic" not in further.calls
 
 
 def lookup_texts(learning: Learning) -> list[list[int]]:

@@ -84,3 +84,12 @@ def test_a_learner_that_was_killed_in_a_trial(decided: bool) -> None:
     verifier.load = SimpleNamespace(state="failed", error="no such directory")
     with pytest.raises(InternalError, match="cannot serve base: no such directory"):
         seat.put(verifier, state, found)
+
+
+def test_another_verifier_drafts_with_the_service_that_took_over() -> None:
+    swapped: list[tuple[str, str]] = []
+    verifier: Any = Verifier(old=(OLD, "base"), canary_2=(CANARY, "v00001"))
+    verifier.swap = lambda name, address, *, timeout: swapped.append((name, address))
+    state = LearningState("target", base="base", drafter=CANARY, address=CANARY, canary=OLD, promoted=1)
+    ServiceSeat(Versions(Path("/learned")), "old", CANARY, "base").follow(verifier, state)
+    assert swapped == [("old", CANARY)]
