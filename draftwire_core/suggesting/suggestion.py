@@ -44,7 +44,7 @@ def suggest(
     """Returns the choice for a target.
 
     The order is: layers and heads in the checkpoint's own directory, a published head or a small model with the same
-    tokenizer, the universal drafter. on_gpu: whether the target runs on a GPU, where no head reads its states yet.
+    tokenizer, the universal drafter. on_gpu: whether the target runs on a GPU, where no head has been timed yet.
     table: of published drafters, by default the one next to the code. here: whether the universal drafter's file has
     been fetched.
     """
@@ -117,10 +117,11 @@ def _universal(facts: TargetFacts, here: bool) -> DrafterCandidate:
 
 
 def _on_device(made: DrafterCandidate, on_gpu: bool) -> DrafterCandidate:
-    """Refuses a head for a target on a GPU. Medusa's read the last hidden state, which is there."""
+    """Leaves a head for a target on a GPU to those who name it, until it has been timed there. Medusa's heads read the
+    last hidden state alone, which a pass computes anyway."""
     if not on_gpu or made.kind is Kind.MEDUSA or not made.fits:
         return made
-    return replace(made, fits=False, reason=f"{made.reason}; drafts for a target on a CPU only")
+    return replace(made, fits=False, reason=f"{made.reason}; not timed on GPUs yet, where it drafts if it is named")
 
 
 def _large_enough(made: DrafterCandidate, facts: TargetFacts) -> DrafterCandidate:

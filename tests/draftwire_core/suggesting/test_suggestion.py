@@ -96,12 +96,12 @@ def test_a_conversion_without_its_layers_has_none(tmp_path: Path) -> None:
     assert first.kind is Kind.UNIVERSAL
 
 
-def test_no_head_reads_a_target_on_a_gpu(tmp_path: Path) -> None:
+def test_no_head_is_chosen_on_a_gpu_where_none_was_timed(tmp_path: Path) -> None:
     found = suggested(tmp_path, QWEN, on_gpu=True)
     first = chosen(found)
     assert first is not None
     assert first.name == "Qwen/Qwen3-0.6B"
-    assert "CPU only" in found.candidates[0].reason
+    assert "drafts if it is named" in found.candidates[0].reason
 
 
 @pytest.mark.parametrize(

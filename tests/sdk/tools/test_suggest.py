@@ -17,7 +17,7 @@ FOUND = {
     "how": "reckoned",
     "candidates": [
         {
-            **{"name": "lab/head", "kind": "eagle3", "fits": False, "gain": 2.04, "reason": "on a CPU only"},
+            **{"name": "lab/head", "kind": "eagle3", "fits": False, "gain": 2.04, "reason": "not timed yet"},
             **{"fetch_bytes": 1_900_000_000, "memory_bytes": 1_900_000_000, "licence": "mit", "checked": "by hand"},
         },
         {**NOTHING, "name": "small", "kind": "model", "fits": True, "gain": 1.5, "reason": "fits"},
@@ -39,7 +39,7 @@ def test_the_choice_is_a_table_with_reasons() -> None:
         ["other", "otherwise", "", "", "1.2x"],
         ["local:ngram", "always", "", "", "by text"],
     ]
-    assert "lab/head (eagle3): on a CPU only; licence mit; checked: by hand" in lines
+    assert "lab/head (eagle3): not timed yet; licence mit; checked: by hand" in lines
 
 
 def test_a_device_that_is_none() -> None:
