@@ -83,6 +83,9 @@ class BodyRoute(APIRoute):
 
         async def read(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            coding = request.headers.get("content-encoding", "identity")
+            if coding.lower() != "identity":
+                raise GatewayError(f"Content-Encoding: {coding!r} is not supported; send the body as it is", status=415)
             body = await request.body()
             if not body or not (kind == "application/json" or kind.endswith("+json")):
                 raise GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")

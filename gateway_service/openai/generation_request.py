@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.checks import Strings, members_at_most, one_of
+from gateway_service.openai.fields.checks import MOST_STRINGS, Strings, members_at_most, one_of
 from gateway_service.openai.fields.content import text_of
 from gateway_service.openai.fields.declared import OptionFields
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole
@@ -64,7 +64,7 @@ class GenerationRequest(FormFields, OptionFields):
     """Send chunks as server-sent events."""
     stream_options: StreamOptions | None = None
     """Options of streaming."""
-    stop: Annotated[str | Strings | None, one_of("a string or a list of strings")] = None
+    stop: Annotated[str | Strings | None, one_of(f"a string or a list of at most {MOST_STRINGS} strings")] = None
     """The output ends before the first of these strings."""
     seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END), Whole] | None = None
     """Key of the sampling noise: the same seed gives the same output. -1 stands for one chosen at random, another

@@ -42,7 +42,8 @@ MOST_TOOLS = 128
 """Most tools of a request."""
 MOST_PARTS = 1024
 """Most parts of a message."""
-_MOST_STRINGS = 4096
+MOST_STRINGS = 4096
+"""Most strings of a list."""
 
 
 def at_most(most: int, least: int = 0) -> Any:
@@ -50,7 +51,7 @@ def at_most(most: int, least: int = 0) -> Any:
     return Field(min_length=least, max_length=most, fail_fast=True)
 
 
-Strings = Annotated[list[str], at_most(_MOST_STRINGS)]
+Strings = Annotated[list[str], at_most(MOST_STRINGS)]
 """A list of strings."""
 
 

@@ -1,6 +1,8 @@
 """Bodies that are too large, and bodies that do not come."""
 
 import asyncio
+import gzip
+import json
 from typing import Any
 
 from tests.gateway_service.conftest import JSON, OpenGateway
@@ -33,3 +35,15 @@ async def test_a_body_that_does_not_come(open_gateway: OpenGateway) -> None:
 
     response = await http.post("/v1/completions", content=never(), headers=JSON)
     assert response.status_code == 408
+
+
+async def test_a_compressed_body(open_gateway: OpenGateway) -> None:
+    http = await open_gateway()
+    body = json.dumps(BODY).encode()
+    response = await http.post(
+        "/v1/completions", content=gzip.compress(body), headers=JSON | {"Content-Encoding": "gzip"}
+    )
+    assert response.status_code == 415
+    assert response.json()["error"]["message"] == "Content-Encoding: 'gzip' is not supported; send the body as it is"
+    response = await http.post("/v1/completions", content=body, headers=JSON | {"Content-Encoding": "identity"})
+    assert response.status_code == 200
