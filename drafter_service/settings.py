@@ -82,7 +82,7 @@ class DrafterSettings(RankSettings):
     @property
     def cpu_only(self) -> str:
         """The flags given here that need a CPU; empty if there is none."""
-        return "--mtp" if self.mtp else f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
+        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
 
     def check_device(self) -> None:
         """Checks the settings that depend on the device.
@@ -91,8 +91,6 @@ class DrafterSettings(RankSettings):
             ValueError: the device cannot do it; the message begins with the flag.
         """
         super().check_device()
-        if self.mtp and self.device != "cpu":
-            raise ValueError("--mtp: requires --device cpu, without --medusa-heads and --tensor-parallel")
         if self.kv_dtype != "auto" and self.device != "cpu":
             raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
         if self.weights == "int4" and self.device == "cpu":
@@ -124,7 +122,7 @@ class DrafterSettings(RankSettings):
         if 0 < self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
         if self.mtp and (self.medusa_heads or self.tensor_parallel > 1):
-            raise ValueError("--mtp: requires --device cpu, without --medusa-heads and --tensor-parallel")
+            raise ValueError("--mtp: cannot be combined with --medusa-heads or --tensor-parallel")
         if self.medusa_heads and self.weights != "checkpoint":
             raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")
         if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):

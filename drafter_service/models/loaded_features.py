@@ -14,6 +14,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.device.choices import AUTO
 from draftwire_core.engine.drafters.blocks.block_drafter import ReceivingBlockDrafter
 from draftwire_core.engine.drafters.blocks.block_network import BlockNetwork
 from draftwire_core.engine.drafters.drafter import FeatureDrafter
@@ -21,10 +22,10 @@ from draftwire_core.engine.drafters.features.draft_network import ConfigT, Draft
 from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter
 from draftwire_core.engine.drafters.features.trial_pass import try_pass
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.loading.step_timing import measure_step_cost
+from draftwire_core.engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from draftwire_core.engine.model.features.feature_map import FeatureMap
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.model.reading.read_model import resolve_dtype, usable_device
 from draftwire_core.engine.model.room_for_cache import SETTING
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.text.tokenizer import Tokenizer
@@ -94,16 +95,17 @@ def load_network(
     and StartupError."""
     started = time.perf_counter()
     log.info("loading started", model=settings.model)
-    _check(settings)
     set_threads(settings)
-    dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
-    network = read(dtype)
+    network = read(resolve_dtype(settings.dtype, usable_device(settings.device)))
+    network.mapping.to("cpu")  # verifiers apply it
     model = network.model
     tokenizer = _tokenizer(settings, checkpoint)
-    cost = measure_step_cost(model, reads_features=True)
+    if settings.cuda_graphs:
+        model.capture_graphs()
+    cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     info = model_info(model, tokenizer, bit_exact=False)
     info.architecture, info.vocab_size = network.kind, network.vocab_size
-    features = _describe(network, settings, dtype)
+    features = _describe(network, settings)
     log.info(
         "model loaded",
         model=info.model_id,
@@ -112,6 +114,8 @@ def load_network(
         features=f"{features.width} {features.dtype}",
         draft_vocab_size=network.drafted,
         kv_slots=model.pool.capacity,
+        device=info.device,
+        cuda_graphs=model.graphs,
         layer_kernels=model.layer_kernels,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
@@ -133,30 +137,33 @@ def reading_network(
     the last norm. Raises ModelLoadError.
     """
     _allow_long_texts(model.config)
-    packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights)
+    packed = PackedModel(
+        model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights, reads_features=True
+    )
     try_pass(packed, SETTING)
     feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
     return packed, lambda growth: ReceivingDrafter(packed, target_ids, feed_back, growth)
 
 
-def _check(settings: DrafterSettings) -> None:
-    """Raises StartupError for settings of draft models."""
-    if settings.asked_device not in ("auto", "cpu"):
-        raise StartupError(
-            f"--device: {settings.device} does not apply to {settings.model}, which drafts from features"
-        )
-    if settings.device != "cpu":
+def placed(settings: DrafterSettings) -> DrafterSettings:
+    """Returns the settings of a network, which is on a GPU only if they name one: there it has not been timed yet.
+
+    Raises StartupError for settings of draft models.
+    """
+    if settings.asked_device == AUTO and settings.device != "cpu":
         try:
-            settings.on("cpu")
+            settings = settings.on("cpu")
         except ValueError as error:
-            raise StartupError(f"{error}, where drafters that read features run only") from error
-        log.info("drafter placed on the CPU; drafters that read features run only there", model=settings.model)
-    for name, given, allowed in (
-        ("layers", settings.layers, None),
-        ("tensor-parallel", settings.tensor_parallel, 1),
+            raise StartupError(f"{error}, where drafters that read features are unless --device names a GPU") from error
+        log.info("drafter placed on the CPU; --device cuda has it draft on the GPU", model=settings.model)
+    for name, given, excluded in (
+        ("layers", settings.layers, settings.layers is not None),
+        ("tensor-parallel", settings.tensor_parallel, settings.tensor_parallel > 1),
+        ("kv-slots", settings.kv_slots, not settings.kv_slots),
     ):
-        if given != allowed:
+        if excluded:
             raise StartupError(f"--{name}: {given} does not apply to {settings.model}, which drafts from features")
+    return settings
 
 
 def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
@@ -170,8 +177,8 @@ def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
     return Tokenizer.load(place).sha256 if (place.directory / "tokenizer.json").exists() else ""
 
 
-def _describe(network: FeatureNetwork, settings: DrafterSettings, dtype: torch.dtype) -> FeatureMapMessage:
-    shape, own = network.mapping.shape, str(dtype).removeprefix("torch.")
+def _describe(network: FeatureNetwork, settings: DrafterSettings) -> FeatureMapMessage:
+    shape, own = network.mapping.shape, str(network.model.dtype).removeprefix("torch.")
     return FeatureMapMessage(
         layers=network.layers,
         hidden_size=shape.hidden_size,

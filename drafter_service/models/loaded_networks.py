@@ -10,6 +10,7 @@ from drafter_service.models.loaded_features import (
     LoadedFeatureNetwork,
     block_network,
     load_network,
+    placed,
     reading_network,
 )
 from drafter_service.settings import DrafterSettings
@@ -24,11 +25,13 @@ from draftwire_core.engine.drafters.eagle.parallel_network import ParallelEagleN
 from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork, TargetShape
 from draftwire_core.engine.drafters.features.target_files import claimed_shape, lend_from_files, shape_of_files
 from draftwire_core.engine.drafters.mtp.mtp_alone import load_alone
+from draftwire_core.engine.model.reading.read_model import usable_device
 from draftwire_core.runtime.process.startup_error import StartupError
 
 
 def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
     """Loads an EAGLE-3 checkpoint. Raises ModelLoadError and StartupError."""
+    settings = placed(settings)
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         eagle = complete_network(
@@ -52,10 +55,12 @@ def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loa
 def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
     """Loads the layer, and what it shares with the target, from the target's checkpoint. Raises ModelLoadError and
     StartupError."""
+    settings = placed(settings)
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         alone = load_alone(checkpoint, dtype)
         vocabulary = alone.model.config.vocab_size
+        alone.model.to(usable_device(settings.device))
         model, make = reading_network(alone.model, settings, checkpoint.name, None, norm_output=True)
         layers, architectures = (alone.target_layers,), (alone.architecture,)
         return FeatureNetwork("Mtp", model, make, alone.mapping, layers, vocabulary, vocabulary, architectures)
@@ -65,6 +70,7 @@ def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loade
 
 def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
     """Loads a DFlash checkpoint. Raises ModelLoadError and StartupError."""
+    settings = placed(settings)
     if settings.weights != "checkpoint":
         raise StartupError(f"--weights: {settings.weights} does not apply to {settings.model}, which guesses blocks")
 
@@ -99,4 +105,4 @@ def complete_network(
         shape = claimed_shape(read_config(None)) if target is None else shape_of_files(target)
         network = load(checkpoint.directory, shape, dtype)
         lend_from_files(network, target, dtype)
-    return network
+    return network.to(usable_device(settings.device))

@@ -40,12 +40,8 @@ _MOST_SEQUENCES = 16
 _SEED = 20261125
 
 
-def measure_step_cost(
-    model: PackedModel, most_rows: int = MOST_TIMED_ROWS, *, reads_features: bool = False
-) -> StepCost:
+def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> StepCost:
     """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
-
-    reads_features: whether the model reads a feature next to each token.
 
     Times 1 to `most_rows` rows after a context of 128 tokens (less if the KV cache is smaller): powers of two, and the
     numbers between which compiled products need another block of rows, since one row more then costs a block. Times 16
@@ -58,8 +54,8 @@ def measure_step_cost(
 
     def batch_of(contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:
         batch = _batch(model, contexts, slots)
-        if reads_features:
-            batch.features = torch.zeros(len(slots), model.hidden_size, dtype=model.dtype)
+        if model.reads_features:
+            batch.features = torch.zeros(len(slots), model.hidden_size, dtype=model.dtype, device=model.device)
         return batch
 
     most = min(model.pool.capacity, model.context_length)

@@ -100,7 +100,7 @@ class PackedModel(DescribedModel):
             )
         self.group_size = group_size or 1
         """Query heads per key-value head."""
-        self._reads_features = reads_features
+        self.reads_features = reads_features
         needs = Needs(
             self.name,
             self.architecture,
@@ -127,7 +127,7 @@ class PackedModel(DescribedModel):
         self.pool.states = self.cache.states
         slots, run = self.pool.capacity, weak_call(self._run_fixed)
         self.steps = self.backend.steps(slots, run)
-        drafting = None if self._is_target or self._reads_features else self.sampler
+        drafting = None if self._is_target or self.reads_features else self.sampler
         self.drafts = None if drafting is None else self.backend.drafts(slots, run, drafting)
 
     def feed_drafts(self, feeding: Feeding) -> None:

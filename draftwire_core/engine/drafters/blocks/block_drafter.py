@@ -201,5 +201,6 @@ class ReceivingBlockDrafter(FeatureReceiver[BlockDraft], BlockDrafter):
 
     def __init__(self, network: BlockNetwork, growth: TreeGrowth | None = None):
         """As for BlockDrafter."""
-        self._received = ReceivedFeatures(network.model.hidden_size, network.model.dtype)
+        model = network.model
+        self._received = ReceivedFeatures(model.hidden_size, model.dtype, model.device)
         BlockDrafter.__init__(self, network, self._received, growth)

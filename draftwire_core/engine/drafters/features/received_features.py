@@ -7,6 +7,8 @@ from collections.abc import Hashable
 import numpy as np
 import torch
 
+from draftwire_core.engine.device.device_copy import to_device
+
 _ROOM = 64
 """Fewest features that a sequence has room for."""
 
@@ -37,12 +39,13 @@ class _Received:
 class ReceivedFeatures:
     """The FeatureSource of a drafter outside the target's process.
 
-    All features of a sequence are kept: if the drafter gives up the sequence's KV slots, it reads them again.
+    All features of a sequence are kept, in the host's memory: if the drafter gives up the sequence's KV slots, it reads
+    them again.
     """
 
-    def __init__(self, width: int, dtype: torch.dtype):
-        """width: elements of a feature. dtype: type in which features are kept."""
-        self._width, self._dtype = width, dtype
+    def __init__(self, width: int, dtype: torch.dtype, device: torch.device):
+        """width: elements of a feature. dtype: type in which features are kept. device: where they are read."""
+        self._width, self._dtype, self._device = width, dtype, device
         self._received: dict[Hashable, _Received] = {}
 
     def open(self, key: Hashable) -> None:
@@ -66,5 +69,5 @@ class ReceivedFeatures:
         return self._received[key].known[start:end]
 
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
-        """Returns the features of positions, int64 [n]: [n, width]."""
-        return self._received[key].features.index_select(0, torch.from_numpy(positions))
+        """Returns the features of positions, int64 [n], on the device: [n, width]."""
+        return to_device(self._received[key].features.index_select(0, torch.from_numpy(positions)), self._device)

@@ -47,5 +47,5 @@ class ReceivingDrafter(FeatureReceiver[ModelDraft], ReadingDrafter):
         growth: TreeGrowth | None = None,
     ):
         """feed_back: as for `own_tap`. For the others see ReadingDrafter."""
-        self._received = ReceivedFeatures(model.hidden_size, model.dtype)
+        self._received = ReceivedFeatures(model.hidden_size, model.dtype, model.device)
         ReadingDrafter.__init__(self, model, self._received, target_ids, own_tap(model, feed_back), growth)

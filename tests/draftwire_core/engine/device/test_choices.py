@@ -40,7 +40,7 @@ class Cuda:
     [
         ("auto", TWO, "", "cuda", "cuda (NVIDIA H200)"),
         ("auto", NONE, "", "cpu", "cpu (there is no NVIDIA driver here)"),
-        ("auto", TWO, "--mtp", "cpu", "cpu (--mtp needs it)"),
+        ("auto", TWO, "--kv-dtype q8_0", "cpu", "cpu (--kv-dtype q8_0 needs it)"),
         ("cpu", TWO, "", "cpu", "cpu"),
         ("cuda", TWO, "", "cuda", "cuda (NVIDIA H200)"),
         ("cuda:1", TWO, "", "cuda:1", "cuda:1 (NVIDIA L4)"),
@@ -108,7 +108,7 @@ def test_gpus_are_looked_for_only_if_one_may_be_used(monkeypatch: pytest.MonkeyP
     assert device_here("auto").device == "cuda"
     monkeypatch.setattr(choices, "gpus_here", lambda: pytest.fail("looked for GPUs"))
     assert device_here("cpu").device == "cpu"
-    assert device_here("auto", "--mtp").device == "cpu"
+    assert device_here("auto", "--kv-dtype q8_0").device == "cpu"
 
 
 @pytest.mark.processes
