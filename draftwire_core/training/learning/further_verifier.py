@@ -38,7 +38,7 @@ class FurtherVerifier:
         self._not_before = -math.inf
         """Time of the next attempt to connect, by time.monotonic."""
         self._told = ""
-        """What was said last about why its texts are missing."""
+        """The reason that was told last why its texts are missing."""
         self._promoted: int | None = None
         """Number of the version that drafts there; None if it is not known."""
 
