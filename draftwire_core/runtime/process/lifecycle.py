@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -187,6 +188,8 @@ def _end_at_once(shutdown: Shutdown, status: int, log_cause: Callable[[str], Non
     safely, and one that writes to a log that nobody reads may never be done."""
     for child in shutdown.children:
         child.kill()
+    for of_library in multiprocessing.active_children():  # vLLM's would otherwise stay
+        of_library.kill()
     late = threading.Timer(_LAST_LINE_SECONDS, os._exit, (status,))
     late.daemon = True
     late.start()

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -85,7 +86,9 @@ def main() -> int:
             raise KeyError("bug")
         if mode == "loading":
             shutdown.children.append(await asyncio.to_thread(child))
-            print(shutdown.children[0].pid, flush=True)
+            of_library = multiprocessing.get_context("fork").Process(target=time.sleep, args=(10_000,))
+            of_library.start()
+            print(shutdown.children[0].pid, of_library.pid, flush=True)
             await asyncio.to_thread(time.sleep, 10_000)
         if mode == "importing":
             print("importing", flush=True)

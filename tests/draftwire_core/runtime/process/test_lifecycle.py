@@ -149,8 +149,8 @@ async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: sign
         ("start interrupted", number.name),
     ]
     if mode == "loading":
-        pid = int(line)
-        await asyncio.to_thread(eventually, lambda: ended(pid), "its child has ended")
+        for pid in map(int, line.split()):
+            await asyncio.to_thread(eventually, lambda pid=pid: ended(pid), "its child has ended")
 
 
 async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing_reads(
