@@ -59,6 +59,7 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
 async def _serve(
     settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown, tracing: Tracing, target: VllmTarget
 ) -> None:
+    await target.count_parameters()
     address = await target.pool_address()
     async with (
         BackgroundTasks(shutdown.fail) as tasks,

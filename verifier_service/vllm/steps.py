@@ -81,7 +81,7 @@ class VllmSteps:
         self._tasks: list[asyncio.Task[None]] = []
         self._stepped: float | None = None
         """Time of the last step, if requests ran then."""
-        self._status = EngineStatus(total_slots=slots, prefix_cache=PrefixCacheStatus())
+        self._status = EngineStatus(total_slots=slots, prefix_cache=PrefixCacheStatus(), planner=PlannerStatus())
         self._steps = 0
         self._seconds = 0.0
 
@@ -127,7 +127,7 @@ class VllmSteps:
         status.tasks = len(asyncio.all_tasks())
         status.times.CopyFrom(step_times(self._steps, {"forward": self._seconds}, 0.0))
         costs = [StepCostMessage(rows=rows, time=duration(seconds)) for rows, seconds in self.cost.points()]
-        status.planner.CopyFrom(PlannerStatus(step_costs=costs))
+        status.planner.step_costs.extend(costs)
         return status
 
     async def _guarded(self, work: Any) -> None:
@@ -169,7 +169,8 @@ class VllmSteps:
                 prompts[running.sequence_id] = log_probs_of(told, running.prompt_top)
             if output.new_token_ids or output.finish_reason is not None:
                 outcomes.append(_outcome(running, output))
-        rows = max(1, sum(bool(each.tokens) for each in outcomes) + drafted + prompt_rows)
+        sequences = sum(bool(each.tokens) for each in outcomes)
+        rows = max(1, sequences + drafted + prompt_rows)
         seconds = 0.0 if self._stepped is None else now - self._stepped
         if outcomes or self._running:
             self._stepped = now
@@ -179,6 +180,12 @@ class VllmSteps:
             self.cost.observe(rows, seconds, sequences=max(1, len(outcomes)))
         self._steps += 1
         self._seconds += seconds
+        if sequences:
+            planner = self._status.planner
+            planner.steps += 1
+            planner.sequences += sequences
+            planner.draft_tokens += drafted
+            planner.last_draft_tokens = drafted
         assert self._listener is not None
         self._listener.on_step(StepResult(outcomes, rows, seconds, prompts=prompts), {})
 

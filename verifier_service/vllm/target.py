@@ -95,6 +95,10 @@ class VllmTarget:
             if name not in attached:
                 raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
 
+    async def count_parameters(self) -> None:
+        """Notes in `info` how many parameters the target has, as all ranks together hold them."""
+        self.info.parameters = sum(await self.engine.collective_rpc("parameters"))
+
     async def pool_address(self) -> str:
         """Returns HOST:PORT of the drafter pool's service. Raises StartupError if no worker serves one."""
         addresses = await self.engine.collective_rpc("pool_address")

@@ -72,6 +72,10 @@ class Worker(PlatformWorker):  # type: ignore[misc]
         front = self._front
         return front.drafter_names if front is not None else []
 
+    def parameters(self) -> int:
+        """Returns the number of parameters that this rank holds, for a verifier in front of vLLM."""
+        return sum(each.numel() for each in self.get_model().parameters())
+
     def shutdown(self) -> None:
         """Shuts down the adapter, then the worker."""
         front = self._front

@@ -152,8 +152,10 @@ async def _measure(
         for name, drafter in services.drafters.items():
             await client.drafters.attach(drafter.address, name, trusted=True)  # started here, from a model named here
         wanted = [*services.drafters, *names] if names else []
-        about = machine() | _about(await client.model_info(), plan, services.threads)
-        async with methods(client, wanted, plan.predicted) as found:
+        info = await client.model_info()
+        about = machine() | _about(info, plan, services.threads)
+        refused = info.capabilities.refused if info.capabilities is not None else []
+        async with methods(client, wanted, plan.predicted, refused) as found:
             columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
             total = len(plan.slots(found))
             turns: list[Turn]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from draftwire._async.client import AsyncClient
@@ -10,11 +10,16 @@ from draftwire._types.drafter import Drafter
 from draftwire_tools.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
 from draftwire_tools.interruption import attaching
 
+_PREDICTIONS = "speculation.prediction"
+"""The field of a request's prediction, as `Capabilities.refused` names it."""
+
 
 @asynccontextmanager
-async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) -> AsyncIterator[list[Method]]:
+async def methods(
+    client: AsyncClient, names: Sequence[str], predicted: bool, refused: Collection[str] = ()
+) -> AsyncIterator[list[Method]]:
     """Yields plain decoding and the methods with these names; without names, a method per attached drafter, and
-    predictions if there are any.
+    predictions if there are any that the verifier takes.
 
     A part that is an address is attached now and detached at the end, unless it was attached before.
 
@@ -22,6 +27,7 @@ async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) ->
         client: client of the verifier.
         names: names of the methods.
         predicted: whether there are prompts with an expected output.
+        refused: the capabilities that the verifier refuses.
 
     Raises:
         ValueError: a name is unknown to this verifier.
@@ -30,7 +36,7 @@ async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) ->
     """
     pool = {drafter.name: drafter for drafter in await client.drafters.list()}
     if not names:
-        names = [*pool, PREDICTION] if predicted else list(pool)
+        names = [*pool, PREDICTION] if predicted and _PREDICTIONS not in refused else list(pool)
     wanted = [parse_method(name, pool) for name in dict.fromkeys(names)]
     if not wanted:
         raise ValueError(f"--method: no drafter is attached at {client.address}; name one, such as local:ngram")

@@ -116,6 +116,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """Requests that change the pool, or a drafter's model."""
         self.learning: dict[str, LearningStatus] = {}
         """Reports of learners, by drafter."""
+        self.refused: list[str] = []
+        """Capabilities that its engine refuses."""
         self.attachments: list[pool.AttachDrafterRequest] = []
         self.rollouts: list[pool.Rollout] = []
         self.load = drafting.ModelLoad()
@@ -383,6 +385,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         response = pb.GetModelInfoResponse(build="fake 1")
         response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
         response.limits.max_sequences = 4
+        response.capabilities.refused[:] = self.refused
         response.engine.total_slots = 64
         response.engine.times.steps = 3
         response.engine.times.forward.FromMilliseconds(1500)

@@ -453,6 +453,17 @@ def test_a_prediction_is_for_tasks_that_bring_one(command: Command, verifier: Fa
     assert predicted == {"x": "y"}
 
 
+def test_predictions_that_the_verifier_refuses_are_no_method(
+    command: Command, verifier: FakeVerifier, tmp_path: Path
+) -> None:
+    path = tmp_path / "edit.jsonl"
+    path.write_text('{"text": "x", "prediction": "y"}\n')
+    verifier.refused = ["speculation.prediction"]
+    done = command("bench", "--prompts", str(path), *SHORT)
+    assert done.code == 0, done.err
+    assert verifier.requests and not any(each.speculation.prediction.text for each in verifier.requests)
+
+
 def test_wrong_input_is_one_line_that_names_the_option(
     command: Command, verifier: FakeVerifier, prompts: str, tmp_path: Path
 ) -> None:

@@ -138,6 +138,9 @@ def test_tokens_drafts_and_ends() -> None:
             assert (status.running_sequences, status.waiting_requests) == (1, 3)
             assert (status.used_slots, status.total_slots) == (100, 400)
             assert (status.prefix_cache.queried_tokens, status.prefix_cache.hit_tokens) == (10, 4)
+            planner = status.planner
+            assert (planner.steps, planner.sequences, planner.draft_tokens) == (3, 3, 3)
+            assert (planner.last_draft_tokens, len(planner.step_costs) > 0) == (0, True)
             running.steps.remove(1)
             running.steps.remove(1)
             assert running.steps.status().running_sequences == 0

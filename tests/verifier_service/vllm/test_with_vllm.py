@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import jsonschema_rs
 import pytest
 
@@ -18,8 +19,10 @@ from benchmarks.peers.vllm_environment import vllm_environment
 from draftwire import Client, Generation, Speculation
 from draftwire.errors import DrafterNotFoundError, DraftwireError, FailedPreconditionError, InvalidFieldError
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from tests.gateway_service.console.event_reader import read_events
 from tests.harness.checkout import MODELS
 from tests.harness.command import Command
+from tests.harness.processes import ended
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.vllm_verifier import VllmVerifier
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
@@ -82,6 +85,7 @@ def test_the_model_and_what_the_engine_refuses(client: Client) -> None:
     assert not info.bit_exact
     assert info.capabilities is not None and info.capabilities.engine == "vllm"
     assert {"Verify", "Score", "speculation.prediction"} <= set(info.capabilities.refused)
+    assert 1_000_000 < info.parameters < 10_000_000
     assert client.health() == "serving"
 
 
@@ -247,3 +251,74 @@ def test_check_says_what_holds_and_what_it_has_not_tried(
     )
     assert any(each.startswith("not tried, because the engine refuses it: Verify") for each in certificate["notes"])
     assert certificate["about"]["bit-exact by its self-test"] == "no"
+
+
+def test_bench_compares_what_is_attached(
+    client: Client, drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.drafters.attach(drafter, name="draft")
+    prompts, found = tmp_path / "edit.jsonl", tmp_path / "found.json"
+    prompts.write_text(json.dumps({"text": PROMPT, "prediction": "return None"}) + "\n")
+    asked = ("bench", "--verifier", client.address, "--prompts", str(prompts), "--max-tokens", "24", "--runs", "1")
+    done = Command(monkeypatch, capsys)(*asked, "--json", str(found))
+    report = json.loads(found.read_text())
+    assert (done.code, report["outputs_identical"]) == (0, True), done.err
+    figures = {(each["method"], each["temperature"]): each for each in report["figures"]}
+    assert set(figures) == {(name, temperature) for name in ("plain", "draft") for temperature in (0.0, 0.8)}
+    assert (figures["plain", 0.0]["acceptance_length"], figures["plain", 0.0]["draft_share"]) == (1.0, 0.0)
+    assert figures["draft", 0.0]["draft_share"] > 0
+
+
+def test_top_shows_steps_and_drafters(
+    client: Client, drafter: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.drafters.attach(drafter, name="draft")
+    run = Command(monkeypatch, capsys)
+    with client.stream(PROMPT, max_tokens=2000, ignore_eos=True, fit_max_tokens=True) as stream:
+        next(stream)
+        done = run("top", "--once", "--json", "--interval", "1", "--verifier", client.address)
+        assert done.code == 0, done.err
+    [verifier], [shown] = (json.loads(done.out)[each] for each in ("verifiers", "drafters"))
+    assert (verifier["state"], verifier["running"]) == ("ready", 1)
+    assert verifier["tokens_per_second"] > 0 and verifier["time_shares"]["forward"] > 0
+    assert verifier["planner"]["sequences_per_step"] == 1.0 and verifier["planner"]["plain_tokens_per_second"] > 0
+    assert (shown["name"], shown["state"], shown["sequences"]) == ("draft", "ready", 1)
+
+
+def test_the_gateway_and_its_console(client: Client, drafter: str, services: Services) -> None:
+    url = services.gateway([client.address]).url
+    asked = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0.8, "seed": 3}
+    with httpx.Client(base_url=url, timeout=LONG_PATIENCE) as http:
+        assert [each["id"] for each in http.get("/v1/models").json()["data"]] == ["target"]
+        text = http.post("/v1/completions", json={"model": "target", **asked}).json()["choices"][0]["text"]
+        attached = http.post("/console/api/drafters/attach", json={"address": drafter, "name": "draft"})
+        assert attached.status_code == 200, attached.text
+        with http.stream("GET", "/console/api/state") as response:
+            name, state = next(read_events(response))
+        assert (name, [each["name"] for each in state["drafters"]]) == ("state", ["draft"])
+        assert (state["verifier"]["model"], state["verifier"]["running"]) == ("target", 0)
+        assert state["verifier"]["parameters"] > 1_000_000 and state["verifier"]["plain_tokens_per_second"] > 0
+        with http.stream("POST", "/console/api/generate", json=asked) as response:
+            events = list(read_events(response))
+        assert [name for name, _ in events] == ["chunk"] * (len(events) - 1) + ["finished"]
+        assert events[-1][1]["text"] == text
+        assert {name for _, each in events[:-1] for name in each["sources"] if name} <= {"drafters"}
+        assert http.post("/console/api/drafters/detach", json={"name": "draft"}).status_code == 200
+
+
+def test_a_signal_while_it_loads_leaves_no_process(tmp_path: Path) -> None:
+    service = VllmVerifier(("--model", str(MODELS / "target")), tmp_path)
+
+    def children() -> list[int]:
+        told = [each.read_text() for each in Path(f"/proc/{service.pid}/task").glob("*/children")]
+        return [int(pid) for each in told for pid in each.split()]
+
+    try:
+        # The first one is that of the standard library for shared memory.
+        eventually(lambda: len(children()) > 1, "vLLM has begun its engine", patience=LONG_PATIENCE)
+        begun = children()
+        service.process.terminate()
+        assert service.process.wait(LONG_PATIENCE) == 0
+        eventually(lambda: all(map(ended, begun)), "they have ended")
+    finally:
+        service.kill()

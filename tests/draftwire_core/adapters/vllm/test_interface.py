@@ -260,6 +260,7 @@ def test_the_workers(vllm: Path) -> None:
     assert arguments(worker, "Worker", "load_model")[0] == "self"
     assert arguments(worker, "Worker", "execute_model") == ["self", "scheduler_output"]
     assert arguments(worker, "Worker", "shutdown") == ["self"]
+    assert arguments(worker, "Worker", "get_model") == ["self"]
     assert "def get_tp_group(" in (vllm / "distributed/parallel_state.py").read_text(encoding="utf-8")
 
 
