@@ -72,6 +72,8 @@ def pool_variables(settings: VerifierSettings, environment: Mapping[str, str] = 
     shared = (EngineAdapterSettings.model_fields.keys() & settings.model_fields_set) - _OUTSIDE
     found = {name: getattr(settings, name) for name in shared if not name.startswith("trace_")}
     found["drafter"] = settings.drafter
+    if settings.tls_ca and not settings.tls_client_cert:  # drafters are shown the verifier's own
+        found |= {"tls_client_cert": settings.tls_cert, "tls_client_key": settings.tls_key}
     variables = {POOL_PREFIX + name.upper(): _text(value) for name, value in found.items() if value is not None}
     fixed = {f"{POOL_PREFIX}LISTEN": "127.0.0.1:0", f"{POOL_PREFIX}COUPLED_SAMPLING": "true"}
     own = {name: value for name, value in environment.items() if name.startswith(POOL_PREFIX)}

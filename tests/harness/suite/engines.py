@@ -19,7 +19,6 @@ _NAMES = "names of the drafters of accepted tokens, which vLLM does not tell"
 _TREES = "callers that draft, whose token trees vLLM does not verify"
 _OWN = "numerics, files or settings of the verifier's own engine"
 _NO_VERIFIER = "no verifier takes part, or one that the test starts itself"
-_CERTIFICATE = "the pool inside vLLM has no certificate to show a drafter that requires one"
 _FEATURES = "hidden states are not there under vLLM's runner V1"
 LEFT_OUT = {
     "test_edge.py*": _TREES,
@@ -27,8 +26,6 @@ LEFT_OUT = {
     "test_buf_curl.py::test_verify": _TREES,
     "test_bad_input.py::test_a_request_is_acknowledged_before_it_is_read": _TREES,
     "test_secured_chain.py::TestACallerThatDrafts*": _TREES,
-    "test_secured_chain.py::test_a_drafter_announces*": _CERTIFICATE,
-    "test_secured_chain.py::test_the_command_line": _CERTIFICATE,
     **dict.fromkeys(("test_request_matrix.py::test_choices*", "test_told.py::test_the_same_bits*"), _BITS),
     "test_invariance.py*": "predictions, and drafters in the verifier",
     **dict.fromkeys(

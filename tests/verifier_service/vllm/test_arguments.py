@@ -105,6 +105,19 @@ def test_the_pool_has_the_verifiers_settings_and_a_port_of_its_own() -> None:
     }
 
 
+@pytest.mark.parametrize("own", [(), ("--tls-client-cert", "client.pem", "--tls-client-key", "client.key")])
+def test_the_pool_shows_drafters_the_verifiers_certificate(own: tuple[str, ...]) -> None:
+    given = ("--tls-cert", "own.pem", "--tls-key", "own.key", "--tls-ca", "ca.pem", "--tls-server-name", "drafter")
+    found = pool_variables(settings(*given, *own), {})
+    shown = own[1::2] or ("own.pem", "own.key")
+    assert {name: value for name, value in found.items() if "TLS" in name} == {
+        "DRAFTWIRE_VLLM_TLS_CA": "ca.pem",
+        "DRAFTWIRE_VLLM_TLS_SERVER_NAME": "drafter",
+        "DRAFTWIRE_VLLM_TLS_CLIENT_CERT": shown[0],
+        "DRAFTWIRE_VLLM_TLS_CLIENT_KEY": shown[1],
+    }
+
+
 def test_certificates_alone_do_not_protect_the_pools_port() -> None:
     one = settings().model_copy(update={"tls_client_ca": "ca.pem"})
     with pytest.raises(StartupError, match=r"--tls-client-ca: .* requires --accepted-tokens"):
