@@ -38,13 +38,21 @@ class VllmVerifier(ServiceProcess):
     listeners = 2  # the pool inside vLLM is the first one
 
     def __init__(
-        self, flags: Sequence[str], logs: Path, variables: Mapping[str, str] | None = None, *, dtype: str = "float32"
+        self,
+        flags: Sequence[str],
+        logs: Path,
+        variables: Mapping[str, str] | None = None,
+        *,
+        dtype: str = "float32",
+        engine: Sequence[str] = (),
     ) -> None:
-        """flags: of the verifier, its model among them. variables: added to its environment."""
+        """flags: of the verifier, its model among them. variables: added to its environment. engine: further arguments
+        of vLLM."""
 
         def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
             assert command[0] == sys.executable
-            arguments = [str(vllm_environment().python), *command[1:], "--", *VLLM_ARGUMENTS, "--dtype", dtype]
+            own = ("--", *VLLM_ARGUMENTS, "--dtype", dtype, *engine)
+            arguments = [str(vllm_environment().python), *command[1:], *own]
             return subprocess.Popen(arguments, **options, start_new_session=True)
 
         super().__init__(
