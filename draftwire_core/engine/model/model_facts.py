@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from draftwire_core.engine.model.linear.block_linear import StoredEmbedding
 from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 
-WIDENED_ON_GPUS = ("f16", "q4_1", "q5_1")
+WIDENED_ON_GPUS = ("f16",)
 """Types of linear layers' weights that become bfloat16 on GPUs."""
 
 

@@ -23,6 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 from draftwire_core.engine.model.cuda.kernels import attention, packed_product, product
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
 from draftwire_core.engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
@@ -32,7 +33,9 @@ from draftwire_core.engine.model.cuda.kernels.product import multiply
 from draftwire_core.engine.model.cuda.kernels.rank_sum import add_ranks
 from draftwire_core.engine.model.cuda.kernels.table_copies import feed_rows, move_slots, take_tokens
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
+from draftwire_core.engine.model.cuda.weights.packing import stored_on
 from draftwire_core.engine.model.cuda.work.slot_work import PlacedWork
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""
@@ -47,6 +50,7 @@ _POINTERS = {
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.uint8: "*u8",
+    torch.int8: "*i8",
 }
 _ALIGNED = [["tt.divisibility", 16]]
 
@@ -68,6 +72,8 @@ def launches() -> None:
     for rows in (1, 64, 1024):
         for code, group, zero in (("fp8", 128, 0), ("int8", 32, 128), ("int4", 128, -1)):
             few_bits(tensor(rows, WIDTH), code, group, zero)
+        for kind in ("q4_1", "q5_0", "q4_k", "q5_k", "q6_k"):
+            in_blocks(tensor(rows, WIDTH), kind)
     rows = 64
     hidden = tensor(rows, WIDTH)
     residual = tensor(rows, WIDTH, dtype=torch.float32)
@@ -110,6 +116,15 @@ def few_bits(hidden: Tensor, code: Any, group: int, zero: int) -> None:
             tensor(outputs, groups, dtype=scales),
             tensor(outputs, groups, dtype=torch.uint8) if zero < 0 else zero,
         )
+        multiply_packed(hidden, weight, None, add_to=None, gate=gate, dtype=None, row_blocks=product.ROW_BLOCKS)
+
+
+def in_blocks(hidden: Tensor, kind: BlockType) -> None:
+    """Launches products of a weight in blocks."""
+    form = FORMATS[kind]
+    for outputs, gate in ((QKV, None), (2 * INNER, "silu")):
+        raw = torch.zeros(1, WIDTH // form.inputs * form.size, dtype=torch.uint8)
+        weight = stored_on(torch.device("meta"), BlockWeight(kind, raw.expand(outputs, -1)))
         multiply_packed(hidden, weight, None, add_to=None, gate=gate, dtype=None, row_blocks=product.ROW_BLOCKS)
 
 

@@ -20,6 +20,7 @@ from draftwire_core.engine.model.cuda.kernel_linear import (
     can_join,
     joined_linear,
     output_linear,
+    projecting_linear,
     try_products,
 )
 from draftwire_core.engine.model.cuda.kernel_support import MOST_DIM
@@ -105,15 +106,13 @@ def _supported(layer: nn.Module) -> bool:
     if type(layer).__name__ not in _KINDS:
         return False
     attention, mlp = layer.self_attn, layer.mlp
-    products = [
-        [attention.q_proj, attention.k_proj, attention.v_proj],
-        [mlp.gate_proj, mlp.up_proj],
-    ]
+    apart = (attention.q_proj, attention.k_proj, attention.v_proj)
     return (
         attention.head_dim % 2 == 0
         and attention.head_dim <= MOST_DIM
         and type(mlp.act_fn) in _GATES
-        and all(can_join(linears) for linears in products)
+        and all(can_join([linear]) for linear in apart)
+        and can_join([mlp.gate_proj, mlp.up_proj])
         and all(can_be_output(layer) for layer in (attention.o_proj, mlp.down_proj))
     )
 
@@ -152,7 +151,7 @@ class KernelLayer(nn.Module):
         if hasattr(attention, "q_norm"):
             query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
             self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
-        self.project = joined_linear([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.project = projecting_linear([attention.q_proj, attention.k_proj, attention.v_proj])
         self.attention_kind = AttentionKind(
             attention.q_proj.out_features // attention.head_dim,
             attention.k_proj.out_features // attention.head_dim,

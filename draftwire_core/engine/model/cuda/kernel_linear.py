@@ -73,6 +73,18 @@ class KernelLinear(nn.Module):
         )
 
 
+class MixedKernelLinear(nn.Module):
+    """Linear layers with the same inputs, of which some cannot be joined: their outputs, in turn."""
+
+    def __init__(self, parts: Sequence[KernelLinear]):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        """inputs [rows, inputs] -> [rows, outputs of all parts]"""
+        return torch.cat([part.rows(inputs) for part in self.parts], 1)
+
+
 class SummedKernelLinear(nn.Module):
     """A linear layer whose inputs are split among ranks; their parts are added in the order of ranks."""
 
@@ -139,6 +151,19 @@ def joined_linear(
     return KernelLinear(weight, bias, gate, dtype)
 
 
+def projecting_linear(linears: Sequence[nn.Module]) -> KernelLinear | MixedKernelLinear:
+    """A layer with the outputs of all linear layers, in turn: a product for those that follow each other and can be
+    joined, as `joined_linear` does."""
+    runs: list[list[nn.Module]] = []
+    for linear in linears:
+        if runs and can_join([*runs[-1], linear]):
+            runs[-1].append(linear)
+        else:
+            runs.append([linear])
+    parts = [joined_linear(run) for run in runs]
+    return parts[0] if len(parts) == 1 else MixedKernelLinear(parts)
+
+
 def try_products(model: PreTrainedModel) -> list[str]:
     """Sets the cuts that each product of a model may use. Returns those that it may not, in words.
 
@@ -149,9 +174,8 @@ def try_products(model: PreTrainedModel) -> list[str]:
         if not isinstance(each, KernelLinear):
             continue
         packed = each.packed
-        kind = None if packed is None else (packed.kind, packed.group, isinstance(packed.zeros, Tensor))
         weight: Tensor | DeviceWeight = each.weight if packed is None else packed
-        key = (kind, weight.shape, each.gate)
+        key = (None if packed is None else packed.form, weight.shape, each.gate)
         if key not in trials:
             with torch.cuda.device_of(each.weight if packed is None else packed.codes):
                 trials[key] = try_product(weight, each.gate, model.dtype)

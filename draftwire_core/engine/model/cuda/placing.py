@@ -35,15 +35,18 @@ def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> tuple[bool, list
 class PackedEmbedding(nn.Module):
     """An embedding whose rows are unpacked when they are looked up."""
 
-    def __init__(self, weight: DeviceWeight):
+    def __init__(self, weight: DeviceWeight, scale: float | None = None):
+        """scale: what the rows are multiplied by, as in Gemma's models"""
         super().__init__()
         self.packed = weight
+        self.scale = scale
         self.num_embeddings, self.embedding_dim = weight.shape
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """token_ids [...] -> bfloat16 [..., embedding_dim]"""
         rows = self.packed.values(token_ids.flatten()).to(torch.bfloat16)
-        return rows.view(*token_ids.shape, self.embedding_dim)
+        rows = rows.view(*token_ids.shape, self.embedding_dim)
+        return rows if self.scale is None else rows * self.scale
 
 
 def place_stored(model: PreTrainedModel) -> None:
@@ -68,9 +71,11 @@ def place_stored(model: PreTrainedModel) -> None:
             model.set_submodule(name, linear)
         elif isinstance(module, StoredEmbedding):
             try:
-                model.set_submodule(name, PackedEmbedding(_placed(placed, device, module.stored)))
+                model.set_submodule(name, PackedEmbedding(_placed(placed, device, module.stored), module.scale))
             except DeviceWeightError:
-                model.set_submodule(name, nn.Embedding.from_pretrained(module.stored.values().to(device)))
+                values = module.stored.values().to(device)
+                values = values if module.scale is None else values * module.scale
+                model.set_submodule(name, nn.Embedding.from_pretrained(values))
 
 
 def narrow(model: PreTrainedModel, weights: Weights) -> None:

@@ -38,9 +38,7 @@ _SCALE_AND_ZERO = 5
 """Bytes of the scale and the zero point of a group of integers in memory."""
 
 
-def gguf_model(
-    file: GgufFile, config: PretrainedConfig, dtype: torch.dtype, *, superblocks: bool = True
-) -> PreTrainedModel:
+def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Makes the model of a file on the CPU.
 
     Weights in blocks and in float16 stay views of the mapped file, unless their rows are in another order there: linear
@@ -48,12 +46,11 @@ def gguf_model(
     product of their own become another type with the same values (`StoredWeights`), or float16 if no type has these
     values; the log has these types and what they cost. Other weights are converted to `dtype`.
 
-    config: the file's, with all layers or only the first ones. superblocks: whether Q6_K has a product where the model
-    runs, so that other types may become it. Raises ModelLoadError.
+    config: the file's, with all layers or only the first ones. Raises ModelLoadError.
     """
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    weights = StoredWeights(superblocks=superblocks)
+    weights = StoredWeights()
     _ReadParameters(file, model, dtype, weights).fill()
     compute_buffers(model)
     weights.conversions.tell(str(file.path))
@@ -178,9 +175,7 @@ class InterleavedGate(nn.Module):
 class StoredWeights:
     """Makes the weights that a model computes with from those of a file."""
 
-    def __init__(self, *, superblocks: bool = True):
-        """superblocks: whether types may become Q6_K"""
-        self._superblocks = superblocks
+    def __init__(self) -> None:
         self.conversions = Conversions()
         """The tensors that became another type."""
 
@@ -219,7 +214,7 @@ class StoredWeights:
         if weight.plain is not None:
             return None
         repacking = repacking_of(weight.type, weight.raw)
-        if repacking is not None and (self._superblocks or repacking.into != "q6_k"):
+        if repacking is not None:
             return self._repacked(weight, repacking)
         groups = None if looked_up else GroupedSuperblocks.of(weight.type, weight.raw)
         if groups is not None:

@@ -254,7 +254,7 @@ def _from_gguf(
     config = file.config()
     if layers is not None:
         keep_first_layers(config, layers)
-    return _placed(gguf_model(file, config, torch.bfloat16, superblocks=place.type == "cpu"), place)
+    return _placed(gguf_model(file, config, torch.bfloat16), place)
 
 
 def _placed(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:

@@ -1,7 +1,8 @@
-"""Products of rows and a weight of 4 or 8 bits, which is unpacked as it is multiplied.
+"""Products of rows and a weight of 4 to 8 bits, which is unpacked as it is multiplied.
 
-Values are a scale times an integer, less a zero point, or an 8-bit float. The factor after the scale is exact in the
-rows' dtype. A block of inputs has one scale for an output, which multiplies the block's sum; so nothing is rounded but
+Values are a scale times an integer, less a zero point, or an 8-bit float, and may have an offset. The factor after the
+scale is exact in the rows' dtype. A block of inputs, or half a block, has one scale for an output, which multiplies its
+sum, and an offset multiplies the sum of the row's elements, which is a product with ones; so nothing is rounded but
 float32 sums. They go along the inputs in one order, for any number of rows, as in `product.py`.
 """
 
@@ -17,25 +18,26 @@ from torch import Tensor
 from draftwire_core.engine.device.gpu import native_floats
 from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 from draftwire_core.engine.model.cuda.kernels.product import GATES, Gate, activated
-from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
+from draftwire_core.engine.model.cuda.weights.device_weight import BITS, SUPERBLOCK, DeviceWeight
 
 # Measured on an H200, at the shapes of Llama 3.1 8B (benchmarks/results/product_shapes).
 _SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}
 """By rows of a block: outputs, stages and warps."""
+_MOST_WITH_UNITS = 32
+"""Outputs of a block whose scales have units; those of more do not fit into registers with the sums of two halves."""
 _TO_VALUE = tl.constexpr(2.0**120)
 """The factor by which the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
 _POWER = tl.constexpr(2.0**23)
 _POWER_BITS = tl.constexpr(0x4B000000)
 """The bits of 2^23 as a float32."""
-_FLOAT8, _INT8, _INT4 = range(3)
-_CODES = {"fp8": _FLOAT8, "int8": _INT8, "int4": _INT4}
+_SUPERBLOCK = tl.constexpr(SUPERBLOCK)
 
 
 @triton.jit
-def factors_of(codes, zero, CODE: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constexpr):
-    """Factors of the scales, in `dtype`. codes: uint8 [outputs, inputs], of 4 bits the low ones; zero: float32
+def factors_of(codes, zero, FLOAT: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constexpr):
+    """Factors of the scales, in `dtype`. codes: integers or the bits of e4m3 numbers, [outputs, inputs]; zero: float32
     [outputs]. NATIVE: whether the GPU converts e4m3 numbers."""
-    if CODE == 0:
+    if FLOAT:
         if NATIVE:
             numbers = codes.to(tl.float8e4nv, bitcast=True).to(tl.float32)
         else:
@@ -48,15 +50,79 @@ def factors_of(codes, zero, CODE: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.
 
 
 @triton.jit
-def block_sum(left, later, codes, scale, zero, nothing, CODE: tl.constexpr, NATIVE: tl.constexpr):
-    """The product of a block, float32 [rows, outputs]. left, later: the rows' elements, of 4-bit codes those of the low
-    and of the high bits."""
-    if CODE == 2:
-        summed = multiplied(left, tl.trans(factors_of(codes & 15, zero, CODE, NATIVE, left.dtype)), nothing)
-        summed = multiplied(later, tl.trans(factors_of(codes >> 4, zero, CODE, NATIVE, left.dtype)), summed)
+def scale_of(scales, units, real, IN_UNITS: tl.constexpr):
+    """The scales or offsets of outputs, float32. IN_UNITS: whether they are integers."""
+    scale = widened(tl.load(scales, mask=real, other=0))
+    if IN_UNITS:
+        scale *= widened(tl.load(units, mask=real, other=0))
+    return scale
+
+
+@triton.jit
+def block_sum(
+    left,
+    later,
+    added,
+    codes,
+    scales,
+    zeros,
+    offsets,
+    units,
+    first,
+    real,
+    block,
+    inner,
+    group,
+    nothing,
+    INNER: tl.constexpr,
+    BITS: tl.constexpr,
+    FLOAT: tl.constexpr,
+    ZERO: tl.constexpr,
+    OFFSET: tl.constexpr,
+    IN_UNITS: tl.constexpr,
+    PAIRED: tl.constexpr,
+    NATIVE: tl.constexpr,
+):
+    """The product of a block, float32 [rows, outputs]. left, later: the rows' elements, of codes of few bits those of
+    the first and of the second half; added: their sums; first: the first output."""
+    WIDE: tl.constexpr = left.shape[1]
+    BYTES: tl.constexpr = INNER * BITS // 8
+    output, element = tl.arange(0, nothing.shape[1]), tl.arange(0, WIDE)
+    row_bytes = inner // INNER * BYTES
+    codes_at = codes + first * row_bytes + output[:, None] * row_bytes + block * BYTES
+    groups = tl.cdiv(inner, group)
+    group_at = first * groups + output * groups + block * INNER // group
+    superblocks = inner // _SUPERBLOCK
+    unit_at = units + (first * superblocks + output * superblocks) * (1 + OFFSET) + block * INNER // _SUPERBLOCK
+    code = tl.load(codes_at + (BYTES - WIDE + element[None, :]), mask=real[:, None], other=0)
+    scale = scale_of(scales + group_at, unit_at, real, IN_UNITS)
+    zero = tl.full([nothing.shape[1]], ZERO, tl.float32)
+    if ZERO < 0:
+        zero = tl.load(zeros + group_at, mask=real, other=0).to(tl.float32)
+    if BITS == 8:
+        summed = multiplied(left, tl.trans(factors_of(code, zero, FLOAT, NATIVE, left.dtype)), nothing) * scale[None, :]
     else:
-        summed = multiplied(left, tl.trans(factors_of(codes, zero, CODE, NATIVE, left.dtype)), nothing)
-    return summed * scale[None, :]
+        low, high = code & 15, code >> 4
+        if BITS > 4:
+            MORE: tl.constexpr = (1 << (BITS - 4)) - 1
+            step = (element // 4 * (BITS - 4))[None, :]
+            upper = tl.load(codes_at + element[None, :] % 4, mask=real[:, None], other=0) >> step
+            low |= (upper & MORE) << 4
+            if BITS == 5:
+                upper >>= 4
+            else:
+                upper = tl.load(codes_at + (4 + element[None, :] % 4), mask=real[:, None], other=0) >> step
+            high |= (upper & MORE) << 4
+        summed = multiplied(left, tl.trans(factors_of(low, zero, FLOAT, NATIVE, left.dtype)), nothing)
+        right = tl.trans(factors_of(high, zero, FLOAT, NATIVE, left.dtype))
+        if PAIRED:  # halves have scales of their own
+            later_scale = scale_of(scales + group_at + 1, unit_at, real, IN_UNITS)
+            summed = summed * scale[None, :] + multiplied(later, right, nothing) * later_scale[None, :]
+        else:
+            summed = multiplied(later, right, summed) * scale[None, :]
+    if OFFSET:
+        summed += added * scale_of(offsets + group_at, unit_at + superblocks, real, IN_UNITS)[None, :]
+    return summed
 
 
 @triton.jit(do_not_specialize=["rows"])  # compiled once, not for each number of rows
@@ -65,6 +131,8 @@ def packed_product_kernel(
     codes,
     scales,
     zeros,
+    offsets,
+    units,
     bias,
     residual,
     out,
@@ -76,51 +144,51 @@ def packed_product_kernel(
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INNER: tl.constexpr,
-    CODE: tl.constexpr,
+    BITS: tl.constexpr,
+    FLOAT: tl.constexpr,
     ZERO: tl.constexpr,
+    OFFSET: tl.constexpr,
+    IN_UNITS: tl.constexpr,
+    PAIRED: tl.constexpr,
+    NATIVE: tl.constexpr,
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
     GATE: tl.constexpr,
-    NATIVE: tl.constexpr,
 ):
     """One program a block of rows and outputs, rows first, so that programs that run together share weights."""
-    WIDE: tl.constexpr = INNER // 2 if CODE == 2 else INNER
-    BYTES: tl.constexpr = WIDE
+    WIDE: tl.constexpr = INNER if BITS == 8 else INNER // 2
     row_blocks = tl.cdiv(rows, ROWS)
     first_row = (tl.program_id(0) % row_blocks * ROWS).to(tl.int64)
     first_output = (tl.program_id(0) // row_blocks * OUTPUTS).to(tl.int64)
     row, output, element = tl.arange(0, ROWS), tl.arange(0, OUTPUTS), tl.arange(0, WIDE)
     row_real, output_real = row < rows - first_row, output < outputs - first_output
     left_at = inputs + first_row * input_row + (row[:, None] * input_row + element[None, :])
-    blocks = inner // INNER
-    groups = tl.cdiv(inner, group)
-    codes_at = codes + first_output * (blocks * BYTES) + (output[:, None] * (blocks * BYTES) + element[None, :])
-    scale_at = first_output * groups + output * groups
-    up_codes = outputs.to(tl.int64) * (blocks * BYTES)
-    up_scale = outputs.to(tl.int64) * groups
     nothing = tl.zeros([ROWS, OUTPUTS], tl.float32)
-    zero = tl.full([OUTPUTS], ZERO, tl.float32)
-    summed = tl.zeros([ROWS, OUTPUTS], tl.float32)
-    if GATE != 0:
-        raised = tl.zeros([ROWS, OUTPUTS], tl.float32)
-    for block in range(0, blocks):
+    ones = narrowed(tl.full([WIDE, OUTPUTS], 1.0, tl.float32), inputs.dtype.element_ty)
+    summed = nothing
+    raised = nothing
+    for block in range(0, inner // INNER):
         begin = block * INNER
-        of_group = scale_at + begin // group
         left = tl.load(left_at + begin, mask=row_real[:, None], other=0.0)
         later = left
-        if CODE == 2:
+        if BITS < 8:
             later = tl.load(left_at + begin + WIDE, mask=row_real[:, None], other=0.0)
-        code = tl.load(codes_at + block * BYTES, mask=output_real[:, None], other=0)
-        scale = widened(tl.load(scales + of_group, mask=output_real, other=0.0))
-        if ZERO < 0:
-            zero = tl.load(zeros + of_group, mask=output_real, other=0).to(tl.float32)
-        summed += block_sum(left, later, code, scale, zero, nothing, CODE, NATIVE)
+        added = nothing
+        if OFFSET:
+            added = multiplied(left, ones, nothing)
+            if BITS < 8:
+                added = multiplied(later, ones, added)
+        first = first_output
+        summed += block_sum(
+            left, later, added, codes, scales, zeros, offsets, units, first, output_real, block, inner, group, nothing,
+            INNER, BITS, FLOAT, ZERO, OFFSET, IN_UNITS, PAIRED, NATIVE,
+        )  # fmt: skip
         if GATE != 0:
-            code = tl.load(codes_at + up_codes + block * BYTES, mask=output_real[:, None], other=0)
-            scale = widened(tl.load(scales + up_scale + of_group, mask=output_real, other=0.0))
-            if ZERO < 0:
-                zero = tl.load(zeros + up_scale + of_group, mask=output_real, other=0).to(tl.float32)
-            raised += block_sum(left, later, code, scale, zero, nothing, CODE, NATIVE)
+            first += outputs
+            raised += block_sum(
+                left, later, added, codes, scales, zeros, offsets, units, first, output_real, block, inner, group,
+                nothing, INNER, BITS, FLOAT, ZERO, OFFSET, IN_UNITS, PAIRED, NATIVE,
+            )  # fmt: skip
     if BIASED:
         summed += widened(tl.load(bias + first_output + output, mask=output_real, other=0.0))[None, :]
         if GATE != 0:
@@ -152,12 +220,16 @@ def multiply_packed(
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     blocks = -(-rows // block)
     block_outputs, stages, warps = _SHAPES[block]
+    if weight.units is not None:
+        block_outputs = min(block_outputs, _MOST_WITH_UNITS)
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
     packed_product_kernel[blocks * -(-outputs // block_outputs),](
         inputs,
         weight.codes,
         weight.scales,
         weight.zeros if isinstance(weight.zeros, Tensor) else weight.codes,
+        weight.scales if weight.offsets is None else weight.offsets,
+        weight.scales if weight.units is None else weight.units,
         inputs if bias is None else bias,
         out,
         out,
@@ -169,12 +241,16 @@ def multiply_packed(
         ROWS=block,
         OUTPUTS=block_outputs,
         INNER=weight.block,
-        CODE=_CODES[weight.kind],
+        BITS=BITS[weight.kind],
+        FLOAT=weight.kind == "fp8",
         ZERO=-1 if isinstance(weight.zeros, Tensor) else weight.zeros,
+        OFFSET=weight.offsets is not None,
+        IN_UNITS=weight.units is not None,
+        PAIRED=weight.group < weight.block,
+        NATIVE=native_floats(inputs.device),
         BIASED=bias is not None,
         ADDED=add_to is not None,
         GATE=GATES[gate],
-        NATIVE=native_floats(inputs.device),
         **options,
     )
     return out

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.device.choices import Weights
-from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS
-from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError, joined
+from draftwire_core.engine.kernels.products.gemm_blocks import BLOCK, FORMATS, BlockType
+from draftwire_core.engine.model.cuda.weights.device_weight import Code, DeviceWeight, DeviceWeightError, joined
 from draftwire_core.engine.model.linear.block_weight import BlockWeight, in_blocks
 from draftwire_core.engine.model.linear.float8_weight import Float8Weight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
@@ -17,7 +17,17 @@ _OUTPUTS_AT_ONCE = 4096
 """Outputs that are unpacked at once, which bounds the host's memory for them."""
 _GROUP = 64
 """Inputs that share a scale in new 4-bit weights."""
-_ZERO_OF = {"q8_0": 128, "q4_0": 8, "q5_0": 16}
+_OF_BLOCKS: dict[BlockType, tuple[Code, int, torch.dtype]] = {
+    "q8_0": ("int8", 128, torch.float16),
+    "q4_0": ("int4", 8, torch.float16),
+    "q4_1": ("int4", 0, torch.float16),
+    "q5_0": ("int5", 16, torch.float16),
+    "q5_1": ("int5", 0, torch.float16),
+    "q4_k": ("int4", 0, torch.uint8),
+    "q5_k": ("int5", 0, torch.uint8),
+    "q6_k": ("int6", 32, torch.int8),
+}
+"""The kind of code, the zero point and the type of scales, by the type of blocks."""
 
 
 def stored_on(device: torch.device, weight: QuantisedWeight) -> DeviceWeight:
@@ -63,18 +73,24 @@ def _some(weight: QuantisedWeight, first: int, last: int) -> DeviceWeight:
     if isinstance(weight, Float8Weight):
         floats, scales = weight.rows(first, last)
         return DeviceWeight.of("fp8", floats.view(torch.uint8), scales, 0, group=weight.group)
-    if isinstance(weight, BlockWeight) and weight.kind in _ZERO_OF:
-        form = FORMATS[weight.kind]
-        blocks = weight.raw[first:last].unflatten(1, (-1, form.size))
-        scales = blocks[:, :, :2].contiguous().view(torch.float16).squeeze(2)
-        packed = blocks[:, :, 2:]
-        zero = _ZERO_OF[weight.kind]
-        if weight.kind == "q4_0":
-            codes = torch.cat([packed & 15, packed >> 4], 2).flatten(1)
-            return DeviceWeight.of("int4", codes, scales, zero, group=form.inputs)
-        if weight.kind == "q5_0":
-            fifth = (packed[:, :, :4, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten(2) << 4
-            codes = (torch.cat([packed[:, :, 4:] & 15, packed[:, :, 4:] >> 4], 2) | fifth).flatten(1)
-            return DeviceWeight.of("int8", codes, scales, zero, group=form.inputs)
-        return DeviceWeight.of("int8", (packed ^ 0x80).flatten(1), scales, zero, group=form.inputs)
+    if isinstance(weight, BlockWeight) and weight.kind in _OF_BLOCKS:
+        return _of_blocks(weight.kind, weight.raw[first:last])
     raise DeviceWeightError(f"weights of type {weight.type_name} run on CPUs only")
+
+
+def _of_blocks(kind: BlockType, raw: Tensor) -> DeviceWeight:
+    """A weight in blocks, uint8 [outputs, bytes of a row], whose integers lie as the kernels read them."""
+    form, (code, zero, scale_type) = FORMATS[kind], _OF_BLOCKS[kind]
+    parts = form.parts(raw.unflatten(1, (-1, form.size)))
+    codes = (parts.lines ^ 0x80 if kind == "q8_0" else parts.lines).flatten(1).contiguous()
+    inputs = parts.scales.shape[1] * BLOCK
+    fields = parts.scales.contiguous().view(scale_type).squeeze(3)
+    units = None if parts.supers is None else parts.supers.contiguous().view(torch.float16).squeeze(3)
+    if kind == "q6_k":  # two scales a block, and one unit
+        assert units is not None
+        units = units[:, :, 0].unsqueeze(1).contiguous()
+        return DeviceWeight(code, inputs, BLOCK // 2, codes, fields.flatten(1), zero, units=units)
+    if units is not None:  # least values are subtracted
+        units = torch.stack([units[:, :, 0], -units[:, :, 1]], 1)
+    scales, *offsets = (each.contiguous() for each in fields.unbind(2))
+    return DeviceWeight(code, inputs, BLOCK, codes, scales, zero, offsets=offsets[0] if offsets else None, units=units)

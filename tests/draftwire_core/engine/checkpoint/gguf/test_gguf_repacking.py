@@ -31,10 +31,9 @@ WAYS = {
 """What types without a product become."""
 WAYS_OF_TINY = WAYS | {"IQ3_XXS": "int8", "IQ1_S": "int8", "IQ1_M": "f16"}
 """What they become if float16 does not have a fraction of the scale."""
-WAYS_WITHOUT_SUPERBLOCKS = WAYS_OF_TINY | {"IQ3_S": "int8", "Q3_K": "f16"}
 
 
-def check_way(type_name: str, scale: float, into: str, **options: bool) -> None:
+def check_way(type_name: str, scale: float, into: str) -> None:
     """Checks a tensor of random bytes and a scale, for types that have it in the same place: it becomes a type with its
     values."""
     _, values, size = next(each for each in BLOCK_SIZES.values() if each.type_name == type_name)
@@ -45,7 +44,7 @@ def check_way(type_name: str, scale: float, into: str, **options: bool) -> None:
     else:
         units[:, :2] = half.reshape(1).view(np.uint8)
     tensor = GgufTensor(type_name, (6, 4 * values), torch.from_numpy(blocks))
-    stored = StoredWeights(**options).of_tensor(tensor)
+    stored = StoredWeights().of_tensor(tensor)
     assert stored is not None and stored.type_name == into
     expected = tensor.dequantised()
     if isinstance(stored, BlockWeight):
@@ -66,7 +65,6 @@ def check_way(type_name: str, scale: float, into: str, **options: bool) -> None:
 def test_blocks_without_a_product_keep_their_values(type_name: str) -> None:
     """Any bytes are blocks; those that no other type can hold are rounded to float16."""
     check_way(type_name, 0.37, WAYS[type_name])
-    check_way(type_name, 0.37, WAYS_WITHOUT_SUPERBLOCKS[type_name], superblocks=False)
     check_way(type_name, 5 * TINY, WAYS_OF_TINY[type_name])
     check_way(type_name, math.inf, WAYS[type_name])
 

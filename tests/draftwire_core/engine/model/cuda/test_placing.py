@@ -1,13 +1,13 @@
 """Models with weights of few bits on the kernels of GPUs, in Triton's interpreter."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 pytest.importorskip("triton")
@@ -17,14 +17,15 @@ from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.kernels.products.gemm_blocks import BlockType
 from draftwire_core.engine.loading.self_test import run_self_test
-from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
+from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear, MixedKernelLinear
 from draftwire_core.engine.model.cuda.placing import PackedEmbedding, narrow
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight
 from draftwire_core.engine.model.cuda.weights.packing import narrowed_on, stored_on
-from draftwire_core.engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.packed_model import PackedModel, UnsupportedModelError
 from draftwire_core.engine.model.reading.read_model import read_model
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.engine.random_blocks import random_blocks, values
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_kernels import untried_kernels
 from tests.harness.models.gguf_model import write_gguf
@@ -38,6 +39,22 @@ SMALL = SIZES | {"hidden_size": 64, "intermediate_size": 64, "num_attention_head
 TEXTS = [random_tokens(6, seed=1), random_tokens(4, seed=2)]
 DOWN = "model.layers.0.mlp.down_proj"
 CPU = torch.device("cpu")
+BITS: dict[BlockType, float] = {
+    "q8_0": 8.5,
+    "q4_0": 4.5,
+    "q4_1": 5,
+    "q5_0": 5.5,
+    "q5_1": 6,
+    "q4_k": 4.625,
+    "q5_k": 5.625,
+    "q6_k": 6.5625,
+}
+"""Bits of a value on a GPU: those of the file, but for Q4_K and Q5_K, whose scales have 8 bits instead of 6."""
+FILES = [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q5_0", "Q4_1"), ("Q4_1", "F16"), ("Q5_1", "Q5_1")]
+FILES += [("Q4_K", "Q6_K"), ("Q5_K", "Q5_K"), ("Q6_K", "Q4_K")]
+"""Types of layers, and of embedding and output head."""
+MIXED = {"v_proj": "Q6_K", "down": "Q6_K"}
+"""Types of layers by parts of their names, in some layers of a file of Q4_K_M."""
 QUANTISED = [name for name in FORMS if name != "MXFP4"]
 
 
@@ -91,24 +108,30 @@ def test_rows_of_checkpoints(form: str, tmp_path: Path) -> None:
     check_batch_invariance(loaded(tmp_path), plain, [5, 3], seed=1)
 
 
-def read_file(type_name: str, head: str, place: Path, **sizes: int) -> tuple[PackedModel, PreTrainedModel]:
-    """Writes a GGUF file; returns the model on the kernels, and the plain one with the file's values."""
-    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "head_dim": 64} | sizes))
+def read_file(
+    type_name: str, head: str, place: Path, others: Mapping[str, str] | None = None, **sizes: int
+) -> tuple[PackedModel, PreTrainedModel]:
+    """Writes a GGUF file; returns the model on the kernels, and the plain one with the file's values. others: types by
+    parts of names."""
+    inner = 256 if type_name.endswith("_K") else 192
+    wide = SIZES | {"hidden_size": 256, "head_dim": 64, "intermediate_size": inner}
+    model = tiny_model("Llama", torch.bfloat16, **(wide | sizes))
+    types = {"embed": head, "lm_head": head, **(others or {})}
     path = write_gguf(
         place / "model.gguf",
         model.config,
         model.state_dict(),
-        lambda name: head if "embed" in name or "lm_head" in name else type_name,
+        lambda name: next((each for part, each in types.items() if part in name), type_name),
     )
     values = {name: tensor.dequantised() for name, tensor in GgufFile.open(path).tensors.items()}
     model.float().load_state_dict(values, strict=False)
     ours = loaded(path)
     assert ours.layer_kernels == "yes" and ours.weight_type == type_name.lower()
-    assert isinstance(ours.model.get_input_embeddings(), PackedEmbedding) is (head == "Q8_0")
+    assert isinstance(ours.model.get_input_embeddings(), PackedEmbedding) is (head != "F16")
     return ours, model
 
 
-@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q5_0", "Q4_1"), ("Q8_0", "F16")])
+@pytest.mark.parametrize(("type_name", "head"), FILES)
 def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
     """Their embedding and head may have another type than the layers."""
     ours, model = read_file(type_name, head, tmp_path)
@@ -116,11 +139,13 @@ def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
     for linear, plain in ((down, model.get_submodule(DOWN)), (output, model.lm_head)):
         assert isinstance(linear, KernelLinear)
         rows = len(plain.weight)
-        found = linear.weight if linear.packed is None else linear.packed.values(torch.arange(rows))
-        assert torch.allclose(found.float(), plain.weight, rtol=2**-8)
+        if linear.packed is None:
+            assert torch.equal(linear.weight.float(), plain.weight.bfloat16().float())
+        else:
+            assert torch.equal(linear.packed.values(torch.arange(rows)), plain.weight)
     ids = torch.arange(300).unsqueeze(0)
     embedded = ours.model.get_input_embeddings()(ids).float()
-    assert torch.allclose(embedded, model.get_input_embeddings()(ids), rtol=2**-8)
+    assert torch.equal(embedded, model.get_input_embeddings()(ids).bfloat16().float())
 
 
 def test_rows_of_a_gguf_file(tmp_path: Path) -> None:
@@ -128,20 +153,36 @@ def test_rows_of_a_gguf_file(tmp_path: Path) -> None:
     assert check_against_plain(model, walk(ours, TEXTS[1:], [3], trees=False, chunk=4)) < 0.2
 
 
-def test_blocks_with_a_minimum_become_bfloat16(tmp_path: Path) -> None:
-    model = tiny_model("Llama", torch.bfloat16, **SIZES)
-    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "Q4_1")
-    down = loaded(path).model.get_submodule("model.layers.0.library_layer.mlp.down_proj")
-    assert isinstance(down, nn.Linear) and down.weight.dtype == torch.bfloat16
+def test_projections_of_several_types(tmp_path: Path) -> None:
+    """As in a file of Q4_K_M, whose values are Q6_K in half of the layers."""
+    ours, model = read_file("Q4_K", "F16", tmp_path, MIXED)
+    project, plain = ours.model.get_submodule("model.layers.0.project"), model.model.layers[0].self_attn
+    assert isinstance(project, MixedKernelLinear) and [each.out_features for each in project.parts] == [384, 128]
+    inputs = torch.randn(3, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
+    weight = torch.cat([each.weight for each in (plain.q_proj, plain.k_proj, plain.v_proj)])
+    assert torch.allclose(project.rows(inputs).float(), inputs.float() @ weight.t(), rtol=2**-7, atol=1e-3)
 
 
 def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
-    model = tiny_model(
-        "Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64})
-    )
-    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "Q4_K")
-    with pytest.raises(UnsupportedModelError, match=r"layer model.layers.0.self_attn.q_proj: weights of type q4_k"):
+    model = tiny_model("Llama", torch.bfloat16, **SIZES)
+    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "MXFP4")
+    with pytest.raises(UnsupportedModelError, match=r"layer model.layers.0.self_attn.q_proj: weights of type mxfp4"):
         loaded(path)
+
+
+@pytest.mark.parametrize("head", ["Q6_K", "F16"])
+def test_embeddings_that_are_scaled(head: str, tmp_path: Path) -> None:
+    model = tiny_model("Gemma3", torch.bfloat16, **(SIZES | {"hidden_size": 256}))
+    path = write_gguf(
+        tmp_path / "model.gguf",
+        model.config,
+        model.state_dict(),
+        lambda name: head if "embed" in name else "Q8_0",
+    )
+    ids = torch.arange(300).unsqueeze(0)
+    on_cpu = PackedModel.load(str(path), slots=60)
+    ours, expected = (each.model.get_input_embeddings()(ids) for each in (loaded(path), on_cpu))
+    assert torch.equal(ours, expected) and ours.abs().max() > 10 * model.get_input_embeddings().weight.abs().max()
 
 
 def test_experts_are_refused(tmp_path: Path) -> None:
@@ -164,14 +205,16 @@ def test_plain_weights_are_quantised(weights: Weights) -> None:
     assert check_against_plain(model.float(), rows) < (0.3 if "8" in weights else 4)
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "q5_0"])
+@pytest.mark.parametrize("kind", BITS)
 def test_blocks_keep_their_values(kind: BlockType) -> None:
-    weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
-    raw = in_blocks(weight, kind)
-    packed = stored_on(CPU, BlockWeight(kind, raw))
-    assert torch.equal(packed.values(torch.arange(70)).to(torch.bfloat16), from_blocks(raw, kind))
-    embedding = PackedEmbedding(packed)
-    assert torch.equal(embedding(torch.tensor([[3, 69]])), from_blocks(raw, kind)[[3, 69]].unsqueeze(0))
+    """Of any bytes, and in no more memory than the table says."""
+    raw = random_blocks(kind, 70, 512)
+    packed, expected = stored_on(CPU, BlockWeight(kind, raw)), values(kind, raw)
+    assert torch.equal(packed.values(torch.arange(70)), expected)
+    embedding, some = PackedEmbedding(packed), torch.tensor([[3, 69]])
+    assert torch.equal(embedding(some), expected[some].to(torch.bfloat16))
+    tensors = [each for each in astuple(packed) if isinstance(each, torch.Tensor)]
+    assert 8 * sum(each.nbytes for each in tensors) == BITS[kind] * 70 * 512
 
 
 @pytest.mark.parametrize(("weights", "error"), [("int8", 1 / 254), ("int4", 1 / 20)])
@@ -205,7 +248,10 @@ class TestWalks:
         report = run_self_test(loaded(tmp_path, slots=12))
         assert report.bit_exact and report.error < report.tolerance
 
-    @pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
+    @pytest.mark.parametrize(
+        ("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q4_K", "F16"), ("Q5_K", "Q6_K"), ("Q5_1", "Q4_1")]
+    )
     def test_files_of_gguf(self, type_name: str, head: str, tmp_path: Path) -> None:
-        ours, model = read_file(type_name, head, tmp_path)
+        others = MIXED if type_name == "Q4_K" else None
+        ours, model = read_file(type_name, head, tmp_path, others)
         assert check_against_plain(model, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2

@@ -6,16 +6,24 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from draftwire_core.engine.kernels.products.gemm_blocks import BlockType
 from draftwire_core.engine.model.cuda.kernels.packed_product import multiply_packed
 from draftwire_core.engine.model.cuda.kernels.product import ROW_BLOCKS, Gate
 from draftwire_core.engine.model.cuda.kernels.product_trial import try_product
 from draftwire_core.engine.model.cuda.weights.device_weight import Code, DeviceWeight, DeviceWeightError
+from draftwire_core.engine.model.cuda.weights.packing import stored_on
+from draftwire_core.engine.model.linear.block_weight import BlockWeight
+from tests.harness.engine.random_blocks import random_blocks
+from tests.harness.engine.random_blocks import values as block_values
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 BOUND = {torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
 """Of the difference from float64, as a share of the largest output: rounding of the sums, or of the output."""
-CASES = [
+Integers = tuple[Code, int, torch.dtype, int | None]
+"""Code, inputs of a group, dtype of scales, and the zero point, if it is one."""
+Case = Integers | BlockType
+CASES: list[Case] = [
     ("fp8", 384, torch.float32, 0),  # a scale per output
     ("fp8", 256, torch.float32, 0),  # the last group is shorter
     ("int8", 384, torch.bfloat16, 128),
@@ -23,16 +31,18 @@ CASES = [
     ("int8", 64, torch.float32, None),
     ("int4", 128, torch.float32, None),
     ("int4", 32, torch.float16, 8),
+    *("q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"),
 ]
-"""Code, inputs of a group, dtype of scales, and the zero point, if it is one."""
 INPUTS = {384: 384, 256: 384, 128: 256, 64: 96, 32: 96}
 """Inputs of a weight by those of a group."""
 
 
-def made(
-    code: Code, group: int, scale_dtype: torch.dtype, zero: int | None, outputs: int = 50, inputs: int | None = None
-) -> tuple[DeviceWeight, Tensor]:
+def made(case: Case, outputs: int = 50, inputs: int | None = None) -> tuple[DeviceWeight, Tensor]:
     """A random weight, and its values, float64. inputs: by default a few groups."""
+    if isinstance(case, str):
+        raw = random_blocks(case, outputs, inputs or (512 if case.endswith("k") else 96))
+        return stored_on(torch.device("cpu"), BlockWeight(case, raw)), block_values(case, raw).double()
+    code, group, scale_dtype, zero = case
     inputs = inputs or INPUTS[group]
     generator = torch.Generator().manual_seed(outputs + group)
     codes = torch.randint(16 if code == "int4" else 256, (outputs, inputs), generator=generator).to(torch.uint8)
@@ -76,8 +86,8 @@ def close(found: Tensor, expected: Tensor) -> bool:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_and_biases(case: tuple[Code, int, torch.dtype, int | None], dtype: torch.dtype) -> None:
-    weight, values = made(*case)
+def test_products_and_biases(case: Case, dtype: torch.dtype) -> None:
+    weight, values = made(case)
     inputs, bias = draw(20, weight.shape[1], dtype=dtype), draw(50, dtype=dtype)
     expected = inputs.double() @ values.t()
     assert close(product(inputs, weight, dtype=torch.float32), expected)
@@ -89,8 +99,8 @@ def test_products_and_biases(case: tuple[Code, int, torch.dtype, int | None], dt
 
 @pytest.mark.parametrize("gate", ["silu", "gelu"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_gates(case: tuple[Code, int, torch.dtype, int | None], gate: Gate) -> None:
-    weight, values = made(*case)
+def test_gates(case: Case, gate: Gate) -> None:
+    weight, values = made(case)
     inputs, bias = draw(17, weight.shape[1]) / 300, draw(50)
     gates, ups = (inputs.double() @ values.t() + bias.double()).split(25, dim=1)
     act = torch.nn.functional.silu(gates) if gate == "silu" else torch.nn.functional.gelu(gates, approximate="tanh")
@@ -109,9 +119,9 @@ def check_batch_invariance(weight: DeviceWeight, blocks: tuple[int, ...], rows: 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_row_has_the_same_bits_in_any_batch(case: tuple[Code, int, torch.dtype, int | None]) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(case: Case) -> None:
     """Of more than one group of inputs, in each size of blocks."""
-    weight, _ = made(*case, outputs=20)
+    weight, _ = made(case, outputs=20)
     check_batch_invariance(weight, ROW_BLOCKS, 66, (1, 17))
 
 
@@ -120,16 +130,16 @@ class TestTriedBlocks:
     """Sizes of blocks as they are tried for each weight."""
 
     @pytest.mark.parametrize("case", CASES, ids=str)
-    def test_a_row_has_the_same_bits_in_any_batch(self, case: tuple[Code, int, torch.dtype, int | None]) -> None:
-        weight, _ = made(*case, inputs=384)
+    def test_a_row_has_the_same_bits_in_any_batch(self, case: Case) -> None:
+        weight, _ = made(case, inputs=768)
         trial = try_product(weight, None)
         assert not trial.lost
         check_batch_invariance(weight, trial.cuts.row_blocks, 130, (1, 2, 17, 65))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_values_and_parts(case: tuple[Code, int, torch.dtype, int | None]) -> None:
-    weight, values = made(*case)
+def test_values_and_parts(case: Case) -> None:
+    weight, values = made(case)
     rows = torch.tensor([3, 3, 49, 0])
     assert torch.equal(weight.values(rows), values[rows].float())
     part, inputs = weight.part(7, 29), draw(5, weight.shape[1])
