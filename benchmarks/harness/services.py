@@ -82,9 +82,9 @@ class Services:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._running.close()
         if error is not None:
             print(f"the services' logs are in {self.logs}", file=sys.stderr)
+        self._running.__exit__(kind, error, trace)  # `close` would hide the error if a service does not stop
 
 
 async def started(starts: Iterable[Callable[[], ServiceProcess]]) -> list[str]:

@@ -36,7 +36,14 @@ class PeerBatch(Batch):
     """One request of a peer."""
 
     held: tuple[float, ...] = ()
-    """Seconds of each call of the proposer that the engine waits in; empty if it is not timed."""
+    """Seconds of each call of the proposer that the engine waits in, one a step; empty if it is not timed."""
+    drafted: int = 0
+    """Draft tokens of all these calls."""
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens that were accepted, if calls are timed: each step has one token that nobody drafted."""
+        return sum(map(len, self.token_ids)) - len(self.held)
 
 
 class PeerProcess:
@@ -87,7 +94,7 @@ class PeerProcess:
         self._pause()
         tokens, seconds, decoded = tuple(reply["token_ids"]), reply["seconds"], reply["decode_tokens"]
         first = Arrival(seconds - reply["decode_seconds"], len(tokens) - decoded)
-        return PeerBatch((Request((first, Arrival(seconds, decoded)), tokens),), tuple(reply["held"]))
+        return PeerBatch((Request((first, Arrival(seconds, decoded)), tokens),), tuple(reply["held"]), reply["drafted"])
 
     def stop(self) -> None:
         """Ends the process and everything that it has started."""

@@ -1,11 +1,12 @@
 """Compares vLLM with a remote drafter (draftwire_vllm) with vLLM plain and with its own draft model.
 
     python -m benchmarks.peers.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
-        [--eager] [--json]
+        [--temperatures 0,1] [--eager] [--json]
 
 The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs has its own environment, made at the first
-run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time; numbers of draft
-tokens are tried on the first ones, and the best is measured. The contestants take turns from request to request.
+run, and runs with its engine in one process. Held-out prompts are decoded one at a time; numbers of draft tokens are
+tried on the first ones, and the best is measured. The contestants take turns from request to request. Above temperature
+0 the remote drafter is also measured without coupled sampling, where it guesses the likeliest tokens.
 
 one box    each contestant has all cores; the drafter is a separate service with one thread on the same cores.
 two hosts  vLLM has one core, with or without its own draft model; the drafter has another one, as if it were another
@@ -33,11 +34,12 @@ from benchmarks.harness.services import Services
 from benchmarks.peers.catalogue import Method, Peer
 from benchmarks.peers.comparison import Contestant, figures
 from benchmarks.peers.contest import Arrangement, Contest
+from benchmarks.peers.process import PeerBatch
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
 from draftwire_tools.spread import Spread
 from tests.harness.checkout import MODELS
 
-_PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
+_PLAIN, _REMOTE, _UNCOUPLED = "vLLM plain", "vLLM remote drafter", "vLLM remote drafter, not coupled"
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,50 @@ class AdaptedVllm(Peer):
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
 
 
-def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
+def _vllm(drafter: str, lengths: Sequence[int], eager: bool, temperature: float) -> Peer:
     compiled: dict[str, object] = {"enforce_eager": True} if eager else {}
+    if temperature:
+        compiled["temperature"] = temperature
     remote = tuple(
         compiled | {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
         for length in lengths
     )
     own = tuple(compiled | {"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
+    lookup = tuple(
+        compiled | {"method": "ngram", "num_speculative_tokens": length, "prompt_lookup_max": 4} for length in lengths
+    )
+    methods = [Method("plain", (compiled,)), Method("remote drafter", remote)]
+    if temperature:  # vLLM's own speculation is not correct there
+        methods.append(Method("remote drafter, not coupled", tuple(each | {"coupled": False} for each in remote)))
+    else:
+        methods += [Method("draft model", own), Method("n-gram", lookup)]
     return AdaptedVllm(
         "vLLM",
         "benchmarks.peers.runners.run_vllm",
-        (Method("plain", (compiled,)), Method("draft model", own), Method("remote drafter", remote)),
+        tuple(methods),
         vllm_environment(),
         process_per_method=True,
         load_settings=None,
         pauses=False,  # the drafter's streams have deadlines; idle it computes nothing
         drafter=drafter,
     )
+
+
+def _acceptance(contestants: Sequence[Contestant]) -> dict[str, object]:
+    """Returns how well drafts of the remote drafter were accepted, and the ratio of both ways to draw tokens."""
+    measured = {each.name: each.runs for each in contestants if each.name in (_REMOTE, _UNCOUPLED) and not each.failure}
+    rates = {name: [_rate(run) for run in runs] for name, runs in measured.items()}
+    found: dict[str, object] = {f"{name}, acceptance rate": Spread.of(values) for name, values in rates.items()}
+    for name, runs in measured.items():
+        lengths = [sum(len(each.token_ids[0]) for each in run) / sum(len(each.held) for each in run) for run in runs]
+        found[f"{name}, acceptance length"] = Spread.of(lengths)
+    if len(rates) == 2:
+        found["acceptance rate, coupled / not coupled"] = Spread.ratio(rates[_REMOTE], rates[_UNCOUPLED])
+    return found
+
+
+def _rate(run: Sequence[PeerBatch]) -> float:
+    return sum(each.accepted for each in run) / max(1, sum(each.drafted for each in run))
 
 
 def _held(contestants: Sequence[Contestant]) -> dict[str, object]:
@@ -98,6 +127,7 @@ def main() -> None:
     parser.add_argument(
         "--draft-tokens", default="3,5,8", help="numbers of draft tokens per request and step to try, comma-separated"
     )
+    parser.add_argument("--temperatures", default="0,1", help="temperatures of the requests, comma-separated")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument(
         "--eager", action="store_true", help="run vLLM without compiling, which takes minutes per process"
@@ -115,7 +145,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     found: dict[str, object] = {
         "pair": f"bundled, inflated to {options.target_millions:g} M and {options.draft_millions:g} M, bfloat16",
-        "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
+        "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time",
         "versions": ", ".join(f"{name} {each}" for name, each in vllm_environment().versions.items()),
     }
     for arrangement in (
@@ -124,15 +154,21 @@ def main() -> None:
     ):
         if options.setting not in (arrangement.name, "both"):
             continue
-        with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
-            drafter = services.drafter(Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores)
-            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")], options.eager)
-            for method in peer.methods:
-                contest.enter(peer, method, prompts[: options.choosing_prompts])
-            for number in range(options.runs):
-                contest.run(number)
-            measured = figures(contest.contestants, _PLAIN, _REMOTE) | _held(contest.contestants)
-        found |= {f"{arrangement.name}: {name}": value for name, value in measured.items()}
+        for temperature in map(float, options.temperatures.split(",")):
+            with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
+                drafter = services.drafter(
+                    Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores
+                )
+                lengths = [int(each) for each in options.draft_tokens.split(",")]
+                peer = _vllm(drafter.address, lengths, options.eager, temperature)
+                for method in peer.methods:
+                    contest.enter(peer, method, prompts[: options.choosing_prompts])
+                for number in range(options.runs):
+                    contest.run(number)
+                took_part = contest.contestants
+                measured = figures(took_part, _PLAIN, _REMOTE) | _held(took_part) | _acceptance(took_part)
+            place = f"{arrangement.name}, T = {temperature:g}" if temperature else arrangement.name
+            found |= {f"{place}: {name}": value for name, value in measured.items()}
     print_report("vllm_adapter", found, options)
 
 

@@ -23,6 +23,8 @@ class Arrivals:
         self.first_count = 0
         self.held: list[float] = []
         """Seconds of each call of a proposer that the engine waits in, where the runner times it."""
+        self.drafted = 0
+        """Draft tokens of all these calls."""
 
     def __call__(self, tokens: int) -> None:
         if self.first_at is None and tokens:
@@ -72,4 +74,5 @@ def _timed(generate: Generate, order: dict[str, Any]) -> dict[str, Any]:
         "decode_seconds": ended - arrived.first_at,
         "decode_tokens": len(tokens) - arrived.first_count,
         "held": arrived.held,
+        "drafted": arrived.drafted,
     }

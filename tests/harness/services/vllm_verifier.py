@@ -28,6 +28,7 @@ def serving_variables() -> dict[str, str]:
     variables = vllm_variables(vllm_environment(), str(min(os.sched_getaffinity(0))))
     del variables["VLLM_ENABLE_V1_MULTIPROCESSING"]  # AsyncLLM has processes of its own
     variables["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes minutes, also of what computes log-probabilities
+    variables["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] = "86400"  # by default vLLM ends if it is suspended for 300 s
     return variables
 
 

@@ -27,7 +27,7 @@ LEFT_OUT = {
     "test_bad_input.py::test_a_request_is_acknowledged_before_it_is_read": _TREES,
     "test_secured_chain.py::TestACallerThatDrafts*": _TREES,
     **dict.fromkeys(("test_request_matrix.py::test_choices*", "test_told.py::test_the_same_bits*"), _BITS),
-    "test_invariance.py*": "predictions, and drafters in the verifier",
+    "test_invariance.py*": "predictions, and drafters in the verifier; benchmarks.peers.vllm_law has the law",
     **dict.fromkeys(
         (
             "test_bench.py*",
