@@ -167,6 +167,8 @@ def main() -> None:
                     contest.run(number)
                 took_part = contest.contestants
                 measured = figures(took_part, _PLAIN, _REMOTE) | _held(took_part) | _acceptance(took_part)
+            if temperature:  # coupled sampling draws other tokens than vLLM's own
+                measured = {name: value for name, value in measured.items() if not name.endswith(", outputs")}
             place = f"{arrangement.name}, T = {temperature:g}" if temperature else arrangement.name
             found |= {f"{place}: {name}": value for name, value in measured.items()}
     print_report("vllm_adapter", found, options)
