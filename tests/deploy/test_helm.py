@@ -88,6 +88,17 @@ def test_large_numbers_lists_and_switches_are_written_as_services_read_them(monk
     assert len(read.announced_host) == 2
 
 
+@pytest.mark.parametrize(("gpus", "split"), [(0, ""), (1, ""), (4, "--tensor-parallel-size=4 ")])
+def test_a_verifier_on_vllm_takes_its_settings(gpus: int, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"gpus": gpus, "settings": {"engine": "vllm", "engine-arguments": "--dtype float16", "threads": None}}
+    release = Manifests(render("draftwire", "--set-json", f"verifier={json.dumps(values)}"))
+    for name, value in variables(release.containers["verifier"]).items():
+        monkeypatch.setenv(name, value)
+    read = load_settings(VerifierSettings, [])
+    assert (read.engine, read.engine_arguments) == ("vllm", f"{split}--dtype float16")
+    assert ("nvidia.com/gpu" in release.containers["verifier"]["resources"]["limits"]) == (gpus > 0)
+
+
 def test_long_names_fit() -> None:
     """Kubernetes adds eleven characters to a stateful set's name for a label, of 63 at most."""
     for each in render("a" * 53):

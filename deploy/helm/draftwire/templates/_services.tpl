@@ -8,7 +8,12 @@ metricsPort, volumes, the beginning of the names of its own volumes and ports; v
 {{- $values := index .root.Values .component -}}
 {{- $gpus := int $values.gpus -}}
 {{- $settings := merge (deepCopy $values.settings) .settings (dict "metrics-listen" (printf "0.0.0.0:%v" .metricsPort)) -}}
-{{- if $gpus }}
+{{- if eq (dig "engine" "" $settings) "vllm" }}
+{{- /* vLLM finds the GPUs itself. */}}
+{{- if gt $gpus 1 }}
+{{- $_ := set $settings "engine-arguments" (printf "--tensor-parallel-size=%d %s" $gpus (dig "engine-arguments" "" $settings) | trim) }}
+{{- end }}
+{{- else if $gpus }}
 {{- $_ := set $settings "device" "cuda" }}
 {{- if gt $gpus 1 }}{{- $_ := set $settings "tensor-parallel" $gpus }}{{ end }}
 {{- end -}}
