@@ -69,6 +69,8 @@ class NamedModel:
     first_name: str
     """The name that its other names are aliases of."""
     model: _Model
+    adapter: str | None = None
+    """The LoRA adapter that the name stands for."""
 
     @property
     def described(self) -> ServedModel:
@@ -145,6 +147,20 @@ class Models:
         models = [(model, await model.names()) for model in self._current()]
         return [NamedModel(name, names[0], model) for model, names in models for name in names]
 
+    async def adapted(self) -> list[NamedModel]:
+        """Returns the models with LoRA adapters, under the adapters' names.
+
+        Raises:
+            DraftwireError: as `all`.
+        """
+        models = [each for each in await self.all() if each.name == each.first_name]
+        told = await asyncio.gather(*(each.described.adapters() for each in models))
+        return [
+            NamedModel(adapter, each.first_name, each.model, adapter)
+            for each, adapters in zip(models, told, strict=True)
+            for adapter in adapters
+        ]
+
     async def loads(self) -> dict[str, list[EngineStatus]]:
         """Returns what the engines of each model report now, by the model's first name; models none of whose verifiers
         answers are left out."""
@@ -168,6 +184,9 @@ class Models:
             permitted = (each for each in every if key is None or key.permits(each.name, each.first_name))
             return next(permitted, every[0])
         for each in every:
+            if each.name == name:
+                return each
+        for each in await self.adapted():
             if each.name == name:
                 return each
         known = ", ".join(repr(each.name) for each in every)

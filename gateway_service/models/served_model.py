@@ -53,6 +53,14 @@ class ServedModel:
                 return await asyncio.shield(asking)
         return self._info
 
+    async def adapters(self) -> list[str]:
+        """Returns the names of the target's LoRA adapters; none if the verifiers cannot be asked."""
+        try:
+            capabilities = (await self.info()).capabilities
+        except DraftwireError:  # is in the log already
+            return []
+        return capabilities.adapters if capabilities is not None else []
+
     async def chat_format(self, variables: Mapping[str, Any]) -> ChatFormat | None:
         """Returns the format of answers to conversations with these variables for the chat template.
 

@@ -36,11 +36,13 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     asked.check()
     prompts: Sequence[Prompt] = asked.prompts
     state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
-    target = (await state.model(request, asked.model)).next_target()
+    model = await state.model(request, asked.model)
+    target = model.next_target()
     head = await head_of("cmpl", request, target)
     most, sent = asked.most_tokens, asked.max_tokens is not None
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=sent)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo), "suffix": asked.suffix or None} | asked.form()
+    options |= {"adapter": model.adapter}
     if asked.echo and asked.logprobs is not None and "prompt_logprobs" not in asked.given:
         options |= {"prompt_logprobs": asked.logprobs}
     orders = [
@@ -61,14 +63,15 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     """Answers a conversation."""
     asked.check()
     state.responder.check_count("n", asked.choices_each)
-    target = (await state.model(request, asked.model)).next_target()
+    model = await state.model(request, asked.model)
+    target = model.next_target()
     head = await head_of("chatcmpl", request, target)
     most = asked.most_tokens
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
     usual = (await target.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await target.chat_format(template.deciding(usual))))
-    options |= {"logprobs": asked.alternatives} | await beside_the_loop(request, plan.options)
+    options |= {"logprobs": asked.alternatives, "adapter": model.adapter} | await beside_the_loop(request, plan.options)
     tools = [tool.to_sdk() for tool in plan.use.offered]
     names = FieldNames(asked.field_names())
     messages = await beside_the_loop(request, lambda: asked.conversation)

@@ -43,7 +43,7 @@ async def list_models(request: Request, state: GatewayState) -> ModelList:
     """Lists the names of the models that the key permits. A model whose verifiers cannot be asked is left out, unless
     that leaves none."""
     grant: Grant | None = request.state.grant
-    models = await state.models.all()
+    models = [*await state.models.all(), *await state.models.adapted()]
     permitted = [each for each in models if grant is None or grant.key.permits(each.name, each.first_name)]
     cards = await asyncio.gather(*map(_card, permitted), return_exceptions=True)
     known = [card for card in cards if isinstance(card, ModelCard)]

@@ -31,14 +31,15 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     """Answers a conversation with output items."""
     asked.check()
     messages = await beside_the_loop(request, asked.conversation)
-    target = (await state.model(request, asked.model)).next_target()
+    model = await state.model(request, asked.model)
+    target = model.next_target()
     head = await head_of("resp", request, target)
     usual = (await target.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await target.chat_format(template.deciding(usual))))
     most = asked.max_output_tokens
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
-    options |= await beside_the_loop(request, plan.options)
+    options |= {"adapter": model.adapter} | await beside_the_loop(request, plan.options)
     order = Order(
         GenerateOptions(**options, seed=asked.seeds()[0]),
         messages=messages,

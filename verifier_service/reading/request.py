@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
+from draftwire._types.quoting import shortened
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import DraftPlanning
@@ -47,9 +48,10 @@ class RequestReader:
         eos_token_ids: Iterable[int] = (),
         *,
         pool: TextPool,
+        adapters: Collection[str] = (),
     ):
         """kv_tokens: most tokens of one request that fit into the KV cache and the limit of a peer. pool: threads that
-        tokenize texts."""
+        tokenize texts. adapters: names of the LoRA adapters that are served."""
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
         self._forms = StructuredOutputReader(tokenizer, vocab_size, self._eos_token_ids)
@@ -62,6 +64,7 @@ class RequestReader:
             if context_length <= kv_tokens
             else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
         )
+        self._adapters = adapters
         self.texts = TextReader(tokenizer, self._longest, self._bound_by, pool)
 
     async def read(
@@ -176,6 +179,9 @@ class RequestReader:
         if kind is None:
             raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
         self._check_suffix(request)
+        if request.adapter and request.adapter not in self._adapters:
+            served = ", ".join(self._adapters) or "none"
+            raise invalid_field("adapter", f"is {shortened(request.adapter)!r}, but the adapters here are: {served}")
         if kind == "token_ids":
             self._max_length(request, len(request.token_ids.ids))
         elif kind == "text":

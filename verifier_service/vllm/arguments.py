@@ -28,7 +28,6 @@ _TAKEN = {
     "generation_config": "requests say all of it",
     "logprobs_mode": "the contract has log-probabilities of the target's own logits",
     "disable_log_stats": "GetModelInfo and metrics need the statistics",
-    "enable_lora": "its requests have no field for an adapter: merge it into the checkpoint that --model names",
     "data_parallel_size": "each engine would have a pool of its own: start a verifier for each, behind one gateway",
 }
 """vLLM's arguments that the verifier sets, by name, with the reason for a refusal."""
@@ -36,10 +35,19 @@ _OUTSIDE = frozenset({"listen", "metrics_listen", "drafter", "tls_cert", "tls_ke
 """Settings of the verifier that its pool inside vLLM does not share."""
 
 
-def engine_arguments(settings: VerifierSettings, parser: Any, kind: Any) -> Any:
-    """Returns vLLM's AsyncEngineArgs, the class `kind`, from the settings. parser: vLLM's, with the arguments of this
-    class. Raises StartupError for one that the verifier itself sets, and SystemExit as vLLM's parser does."""
+def engine_arguments(settings: VerifierSettings, parser: Any, kind: Any) -> tuple[Any, dict[str, str]]:
+    """Returns vLLM's AsyncEngineArgs, the class `kind`, from the settings, and the paths of LoRA adapters by name.
+
+    parser: vLLM's, with the arguments of this class. Raises StartupError for one that the verifier itself sets, and
+    SystemExit as vLLM's parser does.
+    """
+    parser.add_argument("--lora-modules", nargs="+", default=[], metavar="NAME=PATH")  # of vLLM's own server
     given = parser.parse_args(shlex.split(settings.engine_arguments))
+    adapters = dict(each.partition("=")[::2] for each in given.lora_modules)
+    if not all(map(all, adapters.items())) or len(adapters) < len(given.lora_modules):
+        raise StartupError(
+            f"--lora-modules after --: expected NAME=PATH with different names, got {' '.join(given.lora_modules)}"
+        )
     for name, reason in _TAKEN.items():
         if getattr(given, name) != parser.get_default(name):
             raise StartupError(f"--{name.replace('_', '-')} after --: not with a verifier, because {reason}")
@@ -58,7 +66,8 @@ def engine_arguments(settings: VerifierSettings, parser: Any, kind: Any) -> Any:
     given.max_logprobs = max(given.max_logprobs, MOST_ALTERNATIVES)
     if given.max_num_seqs is None:
         given.max_num_seqs = settings.max_sequences
-    return kind.from_cli_args(given)
+    given.enable_lora = given.enable_lora or bool(adapters)
+    return kind.from_cli_args(given), adapters
 
 
 def pool_variables(settings: VerifierSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

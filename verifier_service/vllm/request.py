@@ -49,13 +49,14 @@ class Translate(Protocol):
         banned: list[list[int]],
         form: dict[str, Any] | None,
         cache_salt: str | None,
+        adapter: str,
     ) -> Any:
         """Returns vLLM's EngineCoreRequest.
 
         tokens: prompt and resumed output. sampling: arguments of vLLM's SamplingParams. ends: tokens that end the
         output. bias: added to the logits of tokens. banned: sequences of tokens that must not occur in it. form:
-        arguments of vLLM's StructuredOutputsParams. cache_salt: keeps the request's prefix from others. Raises
-        ValueError for what vLLM refuses.
+        arguments of vLLM's StructuredOutputsParams. cache_salt: keeps the request's prefix from others. adapter: name
+        of the LoRA adapter; empty for none. Raises ValueError for what vLLM refuses.
         """
 
 
@@ -96,6 +97,7 @@ class VllmRequestReader(RequestReader):
                 banned=order.changes.banned,
                 form=asked,
                 cache_salt=None if order.spec.takes_prefix else secrets.token_hex(16),
+                adapter=request.adapter,
             )
         except ValueError as error:
             raise invalid_field("request", f"vLLM refuses it: {error}") from error

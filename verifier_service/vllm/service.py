@@ -60,6 +60,7 @@ async def _serve(
     settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown, tracing: Tracing, target: VllmTarget
 ) -> None:
     await target.count_parameters()
+    await target.load_adapters()
     address = await target.pool_address()
     async with (
         BackgroundTasks(shutdown.fail) as tasks,
@@ -113,7 +114,7 @@ def assemble(
             chat_format_message(tokenizer.chat_format),
             limits,
             identity.build,
-            Capabilities(engine=settings.engine, refused=REFUSED),
+            Capabilities(engine=settings.engine, refused=REFUSED, adapters=target.adapters),
         ),
         VllmRequestReader(
             tokenizer,
@@ -122,6 +123,7 @@ def assemble(
             longest,
             info.eos_token_ids,
             pool=texts,
+            adapters=target.adapters,
             translate=target.translate,
             check_drafters=target.check_attached,
         ),

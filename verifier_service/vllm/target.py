@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class VllmTarget:
     """Most tokens of a step."""
     slots: int
     """Tokens that fit into the KV cache."""
+    adapters: Mapping[str, Any]
+    """vLLM's LoRARequest of each LoRA adapter, by its name."""
 
     @property
     def cost(self) -> StepCost:
@@ -62,6 +64,7 @@ class VllmTarget:
         banned: list[list[int]],
         form: dict[str, Any] | None,
         cache_salt: str | None,
+        adapter: str,
     ) -> Any:
         """Returns vLLM's EngineCoreRequest, see `request.Translate`. Raises ValueError for what vLLM refuses.
 
@@ -76,6 +79,7 @@ class VllmTarget:
             tokens_input(list(tokens), cache_salt=cache_salt),
             SamplingParams(**sampling),
             supported_tasks=_TASKS,
+            lora_request=self.adapters.get(adapter),
         )
         request.external_req_id = request_id
         params = request.sampling_params
@@ -99,6 +103,14 @@ class VllmTarget:
         """Notes in `info` how many parameters the target has, as all ranks together hold them."""
         self.info.parameters = sum(await self.engine.collective_rpc("parameters"))
 
+    async def load_adapters(self) -> None:
+        """Loads the LoRA adapters, so that a wrong one ends the start and not a request's step. Raises StartupError."""
+        for name, adapter in self.adapters.items():
+            try:
+                await self.engine.add_lora(adapter)
+            except Exception as error:
+                raise StartupError(f"--lora-modules after --: {name} cannot be used: {error}") from error
+
     async def pool_address(self) -> str:
         """Returns HOST:PORT of the drafter pool's service. Raises StartupError if no worker serves one."""
         addresses = await self.engine.collective_rpc("pool_address")
@@ -121,6 +133,8 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         import torch
         import vllm
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.lora.request import LoRARequest
+        from vllm.lora.utils import get_adapter_absolute_path
         from vllm.utils.argparse_utils import FlexibleArgumentParser
         from vllm.v1.engine.async_llm import AsyncLLM
     except ImportError as error:
@@ -128,7 +142,7 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
             f"--engine vllm: needs vLLM in this environment ({error}): pip install vllm 'draftwire-services[vllm]'"
         ) from error
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(prog="verifier_service --engine vllm --"))
-    arguments = engine_arguments(settings, parser, AsyncEngineArgs)
+    arguments, paths = engine_arguments(settings, parser, AsyncEngineArgs)
     log.info("loading started", model=settings.model)
     with load_errors(f"model {settings.model}", StartupError):
         checkpoint = Checkpoint.find(settings.model, model=False)
@@ -149,6 +163,11 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         f"vllm {vllm.__version__}, torch {torch.__version__}, {config.device_config.device_type}, {model.dtype}, "
         f"quantization {model.quantization}, ranks {parallel.tensor_parallel_size}x{parallel.pipeline_parallel_size}"
     )
+    adapters = {
+        name: LoRARequest(name, number, get_adapter_absolute_path(path))
+        for number, (name, path) in enumerate(paths.items(), 1)
+    }
+    numerics += "".join(f", adapter {name} {_digest(each.lora_path)}" for name, each in sorted(adapters.items()))
     info = target_info(
         arguments.model,
         model.architectures,
@@ -177,7 +196,16 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         places=scheduler.max_num_seqs,
         most_rows=scheduler.max_num_batched_tokens,
         slots=slots or scheduler.max_num_seqs * model.max_model_len,
+        adapters=adapters,
     )
+
+
+def _digest(directory: str) -> str:
+    """Returns a digest of an adapter's files: requests continue only at verifiers with the same ones."""
+    found = hashlib.sha256()
+    for file in sorted(Path(directory).glob("adapter_*")):
+        found.update(file.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _eos_token_ids(engine: Any, model: Any) -> list[int]:

@@ -126,6 +126,8 @@ class Capabilities:
     """Name of the engine that runs the target: ``draftwire`` or ``vllm``."""
     refused: list[str]
     """Methods, and paths of a GenerateRequest's fields, that it refuses; a plus sign joins a combination of fields."""
+    adapters: list[str]
+    """Names of the LoRA adapters that requests may name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ class BatchOptions(TypedDict, total=False):
     cache is a matter of ``prefix_cache``."""
     report_rejected: Annotated[bool, Option()]
     """Report draft tokens that were verified and rejected, in ``Chunk.rejected``; default False."""
+    adapter: Annotated[str | None, Option(help="LoRA adapter of the target, by name.")]
+    """Name of the target's LoRA adapter, from ``Capabilities.adapters``; default: none."""
     speculation: Annotated[Speculation | None, Option()]
     """Speculation options; default ``Speculation()``."""
     timeout: Annotated[float | None, Option(path=None, help="Time limit of the request, in seconds.")]

@@ -72,7 +72,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache", "report_rejected", "special_tokens", "fit_max_tokens", "suffix", "private")
+    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache", "report_rejected", "special_tokens", "fit_max_tokens", "suffix", "private", "adapter")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class GenerateRequest(_message.Message):
     FIT_MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SUFFIX_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -123,7 +124,8 @@ class GenerateRequest(_message.Message):
     fit_max_tokens: bool
     suffix: str
     private: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ..., report_rejected: bool = ..., special_tokens: bool = ..., fit_max_tokens: bool = ..., suffix: _Optional[str] = ..., private: bool = ...) -> None: ...
+    adapter: str
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ..., report_rejected: bool = ..., special_tokens: bool = ..., fit_max_tokens: bool = ..., suffix: _Optional[str] = ..., private: bool = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class ChatMessages(_message.Message):
     __slots__ = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
@@ -386,12 +388,14 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chat_format: _Optional[_Union[ChatFormat, _Mapping]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
 
 class Capabilities(_message.Message):
-    __slots__ = ("engine", "refused")
+    __slots__ = ("engine", "refused", "adapters")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     engine: str
     refused: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, engine: _Optional[str] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, engine: _Optional[str] = ..., refused: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChatFormat(_message.Message):
     __slots__ = ("tool_calls", "reasoning_begin", "reasoning_end", "reasoning_open", "marker_ids", "special_markers", "template_variables", "spelling", "content_begin", "content_end")

@@ -115,6 +115,23 @@ async def test_requests_go_by_their_model(open_gateway: OpenGateway, blue: Targe
     assert (await http.get("/health")).status_code == 200
 
 
+async def test_an_adapter_is_named_as_the_model(open_gateway: OpenGateway, blue: Target, file: Path) -> None:
+    blue.adapters = ["sql"]
+    http = await open_gateway(models=write(file, f'[one]\nverifiers = ["{blue.address}"]\n'))
+    listed = (await http.get("/v1/models")).json()["data"]
+    assert [card["id"] for card in listed] == ["one", "sql"]
+    message = {"role": "user", "content": "a"}
+    for path, body in (
+        ("completions", {"prompt": "a"}),
+        ("chat/completions", {"messages": [message]}),
+        ("responses", {"input": "a"}),
+    ):
+        for model, adapter in (("sql", "sql"), ("one", "")):
+            answer = await http.post(f"/v1/{path}", json={"model": model, **body})
+            assert (answer.status_code, answer.json()["model"]) == (200, model), answer.text
+            assert blue.requests[-1].adapter == adapter
+
+
 async def test_a_name_is_swapped_under_load_and_nothing_is_lost(
     open_gateway: OpenGateway, blue: Target, green: Target, file: Path
 ) -> None:

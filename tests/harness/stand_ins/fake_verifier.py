@@ -118,6 +118,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """Reports of learners, by drafter."""
         self.refused: list[str] = []
         """Capabilities that its engine refuses."""
+        self.adapters: list[str] = []
+        """Names of its target's LoRA adapters."""
         self.attachments: list[pool.AttachDrafterRequest] = []
         self.rollouts: list[pool.Rollout] = []
         self.load = drafting.ModelLoad()
@@ -386,6 +388,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
         response.limits.max_sequences = 4
         response.capabilities.refused[:] = self.refused
+        response.capabilities.adapters[:] = self.adapters
         response.engine.total_slots = 64
         response.engine.times.steps = 3
         response.engine.times.forward.FromMilliseconds(1500)

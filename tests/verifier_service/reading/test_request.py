@@ -56,6 +56,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "INVALID_FIELD",
         "suffix",
     ),
+    "an adapter that is not there": ({"adapter": "sql"}, "INVALID_FIELD", "adapter"),
     "no prompt": ({"token_ids": None}, "EMPTY_PROMPT", "prompt"),
     "empty text": ({"text": ""}, "EMPTY_PROMPT", "text"),
     "empty ids": ({"token_ids": ids()}, "EMPTY_PROMPT", "token_ids"),

@@ -42,7 +42,7 @@ def settings(*flags: str) -> VerifierSettings:
 
 
 def arguments(*flags: str) -> Any:
-    return engine_arguments(settings(*flags), parser(), Arguments)
+    return engine_arguments(settings(*flags), parser(), Arguments)[0]
 
 
 def test_what_follows_the_dashes_is_vllms() -> None:
@@ -59,13 +59,21 @@ def test_the_number_of_draft_tokens_may_be_said() -> None:
     assert found.max_num_seqs == 4
 
 
+def test_adapters_have_names() -> None:
+    given = settings("--", "--lora-modules", "sql=adapters/sql", "chat=owner/chat=2")
+    found, adapters = engine_arguments(given, parser(), Arguments)
+    assert (found.enable_lora, adapters) == (True, {"sql": "adapters/sql", "chat": "owner/chat=2"})
+    assert not arguments("--", "--dtype", "float32").enable_lora
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
         (["--model", "other"], "--model after --"),
         (["--worker-cls", "mine"], "--worker-cls after --"),
         (["--disable-log-stats"], "--disable-log-stats after --"),
-        (["--enable-lora"], "--enable-lora after --: .* merge it into the checkpoint that --model names"),
+        (["--lora-modules", "a"], "--lora-modules after --: expected NAME=PATH with different names, got a"),
+        (["--lora-modules", "a=b", "a=c"], "--lora-modules after --: expected .* different names, got a=b a=c"),
         (["--data-parallel-size", "2"], "--data-parallel-size after --: .* start a verifier for each"),
         (["--speculative-config", '{"method": "eagle"}'], "--speculative-config after --: .* got method"),
     ],

@@ -47,7 +47,15 @@ def read(tokenizer: Tokenizer, translate: Any = None, **fields: Any) -> VllmOrde
     async def run() -> VllmOrder:
         pool = TextPool()
         reader = VllmRequestReader(
-            tokenizer, 4096, 512, 512, [2], pool=pool, translate=translate or Translated(), check_drafters=nobody
+            tokenizer,
+            4096,
+            512,
+            512,
+            [2],
+            pool=pool,
+            adapters=["sql"],
+            translate=translate or Translated(),
+            check_drafters=nobody,
         )
         try:
             return await reader.read(pb.GenerateRequest(**{"text": "def f(x):", **fields}), "r")
@@ -78,6 +86,7 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
         log_probs=4,
         resume_token_ids=[11, 12],
         prefix_cache=False,
+        adapter="sql",
         speculation=SpeculationOptions(drafter="d", labels={"k": "v"}, planning=2),
     )
     assert order.request is found and order.stops == ("\n",) and not order.drafter_names
@@ -104,14 +113,14 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
     }
     assert found.rest["tokens"][-2:] == [11, 12]
     assert found.rest["ends"] == {2, 9} and found.rest["banned"] == [[5]] and found.rest["bias"] == {6: 1.5}
-    assert len(found.rest["cache_salt"]) == 32
+    assert len(found.rest["cache_salt"]) == 32 and found.rest["adapter"] == "sql"
 
 
 def test_most_requests_need_no_options(tokenizer: Tokenizer) -> None:
     found = Translated()
     read(tokenizer, found, sampling={"temperature": 0.0, "min_p": 0.1}, ignore_eos=True, max_tokens=4)
     assert found.sampling["extra_args"] is None
-    assert found.rest["ends"] == frozenset() and found.rest["cache_salt"] is None
+    assert found.rest["ends"] == frozenset() and found.rest["cache_salt"] is None and not found.rest["adapter"]
 
 
 def test_a_form_is_checked_here_and_passed_on_in_the_librarys_notation(tokenizer: Tokenizer) -> None:
