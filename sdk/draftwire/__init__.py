@@ -8,6 +8,11 @@
 ``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
 """
 
+import os
+
+# A server that goes away is news for the caller, not a log line of the gRPC library, which reads this when imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from draftwire._async.client import AsyncClient
 from draftwire._async.drafters import AsyncDrafters
 from draftwire._async.generations import AsyncGenerationStream

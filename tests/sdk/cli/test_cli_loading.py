@@ -1,5 +1,6 @@
 """A command loads only the modules it needs: health checks run `draftwire probe` all the time."""
 
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,29 @@ def test_a_probe_loads_no_other_command() -> None:
         "draftwire.cli.failure",
         "draftwire_tools.probe",
     }
+
+
+AWAY = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+import draftwire
+import grpc
+server = grpc.server(ThreadPoolExecutor(1))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+grpc.channel_ready_future(channel).result()
+server.stop(None).wait()
+time.sleep(0.5)  # for the library to notice, and to log it if it does
+"""
+
+
+def test_a_server_that_goes_away_is_no_line_on_the_terminal() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", AWAY], capture_output=True, text=True, timeout=PATIENCE, check=True, env=environment
+    )
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("wrong", ["prob", "probes"])
