@@ -84,9 +84,9 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
         trusted = [read_service_address("trusted_drafter", address) for address in settings.trusted_drafter]
     except ServiceError as error:
         raise StartupError(f"--trusted-drafter: {error.message}") from error
-    announcements = announcement_rules(settings)
+    announcements, uses_hub = announcement_rules(settings), hub_rule(settings)
     async with running_tracing(settings, "draftwire-verifier") as tracing:
-        await _run(settings, server, shutdown, trusted, announcements, tracing)
+        await _run(settings, server, shutdown, trusted, announcements, uses_hub, tracing)
 
 
 async def _run(
@@ -95,11 +95,12 @@ async def _run(
     shutdown: Shutdown,
     trusted: Sequence[str],
     announcements: AnnouncementRules,
+    uses_hub: Callable[[str], bool],
     tracing: Tracing,
 ) -> None:
     async with started(running_ranks(settings, shutdown.children), *RANK_ERRORS) as ranks:
         target = await asyncio.to_thread(load_target, settings, ranks)
-        await _serve(settings, server, shutdown, trusted, announcements, tracing, target)
+        await _serve(settings, server, shutdown, trusted, announcements, uses_hub, tracing, target)
 
 
 async def _serve(
@@ -108,11 +109,11 @@ async def _serve(
     shutdown: Shutdown,
     trusted: Sequence[str],
     announcements: AnnouncementRules,
+    uses_hub: Callable[[str], bool],
     tracing: Tracing,
     target: Target,
 ) -> None:
     channels = peer_channels(settings)
-    uses_hub = hub_rule(settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
         around = Surroundings(
             connect=drafter_channels(channels, server.heap.note),
@@ -204,9 +205,12 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
 
 def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
     """Returns the rule for models by hub id: whether a local drafter at an address may have one. Those of --drafter
-    always may. Raises StartupError."""
+    always may. Raises StartupError if one of these is no address of a drafter."""
     try:
-        own = {read_local_address("drafter", address) for address in settings.named_drafters if is_local(address)}
+        own = {
+            (read_local_address if is_local(address) else read_service_address)("drafter", address)
+            for address in settings.named_drafters
+        }
     except ServiceError as error:
         raise StartupError(f"--drafter: {error.message}") from error
     return lambda address: settings.allow_hub_models or address in own

@@ -23,10 +23,15 @@ from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.model.weights_fingerprint import served_fingerprint
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.lifecycle import Shutdown
+from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.server import ServiceServer
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
 from tests.harness.verifier.running import Running, failure
+from verifier_service.service import run_verifier
+from verifier_service.settings import VerifierSettings
 
 READY = DrafterState.DRAFTER_STATE_READY
 NGRAM = "local:ngram?min=1"
@@ -347,6 +352,12 @@ class TestAddresses:
         assert violation.field == "address"
         assert words in violation.description
         assert verifier.pool.describe() == []
+
+    @pytest.mark.parametrize("address", ["local:ngarm", "local:ngram?least=2", "draft"])
+    async def test_bad_ones_of_a_flag_are_told_before_the_model_is_loaded(self, tmp_path: Path, address: str) -> None:
+        settings = VerifierSettings(model=str(tmp_path / "none"), drafter=(address,), device="cpu")
+        with pytest.raises(StartupError, match=r"--drafter: .*(ngram|HOST:PORT)"):
+            await run_verifier(settings, ServiceServer(settings), Shutdown())
 
     async def test_a_bad_one_to_swap_to(self, verifier: InProcessVerifier) -> None:
         await verifier.pool.membership.attach("local:ngram", "")
