@@ -20,6 +20,8 @@ _PLAIN = (ValueError, OSError, RuntimeError)
 """Errors whose message says it all; others get the name of their type before it."""
 _INVALID = re.compile(r"(?:Class v|V)alidation error for (?:field|validator) '\w+': \w+: (.*)")
 """A message of transformers about a configuration's field, which begins before the sentence that says what is wrong."""
+_CUSTOM = re.compile(r"contains custom code .*trust_remote_code=True.*")
+"""The part of a message of transformers that names a Python argument."""
 _TRACE = "Exception raised from"
 """The beginning of torch's list of its own functions."""
 
@@ -32,6 +34,8 @@ def reason_of(error: Exception) -> str:
         line = f"there is not enough memory for it: {line}" if line else "there is not enough memory for it"
     elif invalid is not None:
         line = f"config.json: {invalid[1]}"
+    elif _CUSTOM.search(line) is not None:
+        line = "has code of its own, which runs only if --trust-remote-code permits it (DRAFTWIRE_TRUST_REMOTE_CODE)"
     elif not line:
         line = type(error).__name__
     elif not isinstance(error, _PLAIN) or isinstance(error, RecursionError):

@@ -44,3 +44,11 @@ def test_lack_of_memory_is_an_error_of_its_own(error: Exception, caplog: pytest.
     assert type(refusal) is ModelMemoryError
     assert str(refusal).startswith("model x: there is not enough memory for it")
     assert not caplog.records
+
+
+def test_code_of_a_checkpoint_names_the_flag_that_permits_it() -> None:
+    said = (
+        "The repository /m contains custom code which must be executed to correctly load the model. You can inspect "
+        "the repository content at /m .\nPlease pass the argument `trust_remote_code=True` to allow it to be run."
+    )
+    assert "only if --trust-remote-code permits it" in str(told(ValueError(said)))
