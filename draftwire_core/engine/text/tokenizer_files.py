@@ -19,6 +19,10 @@ _OTHERS = ("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepie
 _TEKKEN, _MODEL = "tekken.json", "tokenizer.model"
 _CONVERTERS = ("sentencepiece", "google.protobuf")
 _LONGEST_LINE = 4096
+_PATTERNS = ("*token*", "*vocab*", "*.tiktoken", "*.model")
+"""Patterns of files that may hold a tokenizer, the code of a class included."""
+_ABOUT = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+"""Files that hold none, though they have such names."""
 _COPY = f"take {TOKENIZER} from a copy of the model in the format of transformers"
 
 
@@ -44,6 +48,10 @@ def check_tokenizer_files(directory: Path) -> None:
     elif (directory / _TEKKEN).is_file():
         raise ValueError(
             f"has no {TOKENIZER}, only {_TEKKEN}, the format of Mistral's own library, which is not read: {_COPY}"
+        )
+    elif {file.name for pattern in _PATTERNS for file in directory.glob(pattern)} <= _ABOUT:
+        raise ValueError(
+            f"has no {TOKENIZER}, and no file of another tokenizer: {_COPY}, or of the one it was made from"
         )
 
 

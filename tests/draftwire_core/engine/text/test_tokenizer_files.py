@@ -43,6 +43,13 @@ def test_what_is_there_instead(
     assert "\n" not in str(refusal.value)
 
 
+def test_no_file_of_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(ModelLoadError, match=r"no file of another tokenizer: take tokenizer\.json from"):
+        Tokenizer.load(str(tmp_path))
+
+
 def test_a_directory_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").mkdir()
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json is not a file"):
