@@ -181,7 +181,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         kv_dtype=model.kv_dtype,
         device=str(model.device),
         tokenizer_sha256=tokenizer.sha256,
-        eos_token_ids=model.eos_token_ids,
+        # A model that does not say what ends a text would go on to the end of its context.
+        eos_token_ids=model.eos_token_ids or tokenizer.eos_token_ids,
         bit_exact=report.bit_exact,
         fingerprint=served_fingerprint(model.fingerprint, tokenizer.sha256),
         numerics=numerics.digest,

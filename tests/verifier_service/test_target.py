@@ -1,5 +1,6 @@
 """Loading the target model with a KV cache as large as the memory allows; a CPU's memory stands in for a GPU's."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,17 @@ def test_a_chat_template_of_a_file(settings: VerifierSettings, tmp_path: Path) -
     assert load_target(valid).tokenizer.has_chat_template
     with pytest.raises(StartupError, match=r"chat template .*missing: cannot be read"):
         load_target(valid.model_copy(update={"chat_template": str(tmp_path / "missing")}))
+
+
+def test_a_model_that_names_no_end_has_its_tokenizers(settings: VerifierSettings) -> None:
+    valid = settings.model_copy(update={"kv_slots": 300})
+    directory = Path(settings.model)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    target = load_target(valid)
+    assert target.engine.model.eos_token_ids == ()
+    assert tuple(target.info.eos_token_ids) == target.tokenizer.eos_token_ids != ()
 
 
 def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch) -> None:

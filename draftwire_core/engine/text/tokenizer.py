@@ -197,6 +197,12 @@ class Tokenizer:
         text: str = self._backend.to_str()
         return text
 
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The token that ends a text; none if the tokenizer names none."""
+        token = self._tokenizer.eos_token_id
+        return () if token is None else (token,)
+
     def token_table(self) -> TokenTable:
         """The tokens as bytes. Raises VocabularyError if their bytes cannot be determined."""
         return TokenTable.of(self._backend)
