@@ -107,12 +107,14 @@ class Responder:
         return EventStream(events, self._seconds, self._metrics, told.tell)
 
     def check_count(self, param: str, count: int) -> None:
-        """Refuses too many choices.
+        """Refuses too many choices, and none.
 
         Raises:
-            GatewayError: there are too many.
+            GatewayError: there are too many, or there is none.
         """
-        if not 0 < count <= self._most_choices:
+        if not count:
+            raise GatewayError(f"{param}: is empty", param=param, code="invalid_value")
+        if count > self._most_choices:
             raise GatewayError(
                 f"{param}: must ask for 1 to {self._most_choices} choices, got {count}",
                 param=param,

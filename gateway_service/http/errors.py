@@ -139,6 +139,7 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
     location = problem["loc"][1:]  # without "body"
     kind = str(problem["type"])
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = message.replace(" after validation", "")
     if not location:
         return GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
     param = ""
@@ -148,6 +149,8 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
         param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else str(part)
     if kind == "missing":
         code, message = "missing_required_parameter", "is required"
+    elif kind in ("model_type", "model_attributes_type", "dict_type"):  # pydantic would name a class
+        code, message = "invalid_type", "must be an object"
     elif kind == UNSUPPORTED_PART:
         code = "unsupported_parameter"
     else:

@@ -31,7 +31,7 @@ class Head:
 
     def __init__(self, prefix: str, request_id: str, model: str, fingerprint: str) -> None:
         """Derives the response's id from its request's, so that a client's copy leads to the request in the logs."""
-        self.id = f"{prefix}-{request_id.removeprefix(MADE)}"
+        self.id = f"{prefix}{request_id.removeprefix(MADE)}"
         self.created = int(time.time())
         self.model = model
         self.fingerprint = fingerprint

@@ -87,7 +87,7 @@ def tool_use(
             raise GatewayError(f"{param}: {tool.name!r} is the name of another tool", param=param, code="invalid_value")
         known.add(tool.name)
     if not tools and (only is not None or choice == "required"):
-        raise GatewayError("tool_choice: requires tools", param="tool_choice", code="invalid_value")
+        raise GatewayError("tool_choice: requires tools of type function", param="tool_choice", code="invalid_value")
     if only is not None and only not in known:
         raise GatewayError(
             f"tool_choice: there is no tool {only[:64]!r} in tools", param="tool_choice", code="invalid_value"

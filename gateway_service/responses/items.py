@@ -80,7 +80,7 @@ class OutputItems:
         return [*events, self._event(f"{_TEXTS[kind]}.delta", self._open, content_index=0, delta=text, **more)]
 
     def _begin(self, prefix: str, item: dict[str, Any]) -> list[Event]:
-        name = f"{prefix}_{self._answer.removeprefix('resp-')}_{len(self.items)}"
+        name = f"{prefix}_{self._answer.removeprefix('resp_')}_{len(self.items)}"
         self._open = {"id": name, "status": "in_progress", **item}
         self.items.append(self._open)
         return [self._event("output_item.added", None, item=self._open)]

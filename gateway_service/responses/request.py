@@ -33,8 +33,17 @@ from gateway_service.openai.template_options import Effort, TemplateFields, Temp
 from gateway_service.openai.tools import ToolName, tool_use
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
-_REFUSED = ("previous_response_id", "conversation", "background", "prompt", "n", "max_tokens", "response_format")
-"""Fields that would change the output and are not supported here."""
+_WHOLE = "is not supported, since no response is kept: input takes the whole conversation"
+_REFUSED = {
+    "previous_response_id": _WHOLE,
+    "conversation": _WHOLE,
+    "background": "is not supported",
+    "prompt": "is not supported; instructions and input are",
+    "n": "is not supported",
+    "max_tokens": "is max_output_tokens here",
+    "response_format": "is text.format here",
+}
+"""Fields that would change the output and are not supported here, and what there is in their place."""
 _LOG_PROBS = "message.output_text.logprobs"
 _ROLES = {"developer": "system"}
 
@@ -253,9 +262,9 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""
         super().check()
-        for name in _REFUSED:
+        for name, reason in _REFUSED.items():
             if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
-                raise GatewayError(f"{name}: is not supported", param=name, code="unsupported_parameter")
+                raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
         if _LOG_PROBS in (self.include or ()):
             raise GatewayError(
                 f"include: {_LOG_PROBS} is not supported here", param="include", code="unsupported_parameter"

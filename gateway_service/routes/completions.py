@@ -35,10 +35,12 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     """Continues prompts."""
     asked.check()
     prompts: Sequence[Prompt] = asked.prompts
-    state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
+    state.responder.check_count(
+        "prompt" if asked.choices_each == 1 or not prompts else "n", len(prompts) * asked.choices_each
+    )
     model = await state.model(request, asked.model)
     target = model.next_target()
-    head = await head_of("cmpl", request, target)
+    head = await head_of("cmpl-", request, target)
     most, sent = asked.most_tokens, asked.max_tokens is not None
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=sent)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo), "suffix": asked.suffix or None} | asked.form()
@@ -65,7 +67,7 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     state.responder.check_count("n", asked.choices_each)
     model = await state.model(request, asked.model)
     target = model.next_target()
-    head = await head_of("chatcmpl", request, target)
+    head = await head_of("chatcmpl-", request, target)
     most = asked.most_tokens
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
     usual = (await target.info()).chat_format

@@ -33,7 +33,7 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     messages = await beside_the_loop(request, asked.conversation)
     model = await state.model(request, asked.model)
     target = model.next_target()
-    head = await head_of("resp", request, target)
+    head = await head_of("resp_", request, target)
     usual = (await target.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await target.chat_format(template.deciding(usual))))

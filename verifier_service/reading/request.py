@@ -205,7 +205,9 @@ class RequestReader:
         else:
             prompt = await self.texts.read_chat(request.messages, peer)
         if not prompt:
-            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no tokens")
+            raise refused_field(
+                ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no tokens: give one at least"
+            )
         return prompt
 
     def _check_suffix(self, request: verifier_service_pb2.GenerateRequest) -> None:

@@ -39,9 +39,9 @@ async def error_of(gateway: ServiceProcess, path: str, body: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("path", "body", "param", "begin"),
     [
-        (COMPLETIONS, {"prompt": ""}, "prompt", "prompt: has no tokens"),
-        (COMPLETIONS, {"prompt": ["a", ""]}, "prompt[1]", "prompt[1]: has no tokens"),
-        (COMPLETIONS, {"prompt": ["a", "b", ""], "n": 2}, "prompt[2]", "prompt[2]: has no tokens"),
+        (COMPLETIONS, {"prompt": ""}, "prompt", "prompt: has no tokens: give one at least"),
+        (COMPLETIONS, {"prompt": ["a", ""]}, "prompt[1]", "prompt[1]: has no tokens: give one at least"),
+        (COMPLETIONS, {"prompt": ["a", "b", ""], "n": 2}, "prompt[2]", "prompt[2]: has no tokens: give one at least"),
         (COMPLETIONS, {"prompt": [5, 999_999]}, "prompt[1]", "prompt[1]: is 999999"),
         (COMPLETIONS, {"prompt": [[5], [5, 999_999]]}, "prompt[1][1]", "prompt[1][1]: is 999999"),
         (COMPLETIONS, {"prompt": [5] * 2100}, "prompt", "prompt: has 2100 tokens"),

@@ -63,6 +63,21 @@ async def test_the_field_is_named(http: httpx.AsyncClient, body: dict[str, Any],
     assert error["message"].startswith(f"{field}:")
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("completions", {"prompt": []}, "prompt: is empty"),
+        ("completions", {"prompt": [], "n": 2}, "prompt: is empty"),
+        ("completions", {"response_format": "json"}, "response_format: must be an object"),
+        ("chat/completions", {"messages": ["hello"]}, "messages[0]: must be an object"),
+        ("chat/completions", {"messages": []}, "messages: list should have at least 1 item, not 0"),
+    ],
+)
+async def test_what_is_expected_is_told(http: httpx.AsyncClient, path: str, body: dict[str, Any], message: str) -> None:
+    response = await http.post(f"/v1/{path}", json=BODY | body)
+    assert (response.status_code, response.json()["error"]["message"]) == (400, message)
+
+
 async def test_a_missing_prompt(http: httpx.AsyncClient) -> None:
     error = (await http.post("/v1/completions", json={})).json()["error"]
     assert (error["param"], error["code"]) == ("prompt", "missing_required_parameter")

@@ -49,6 +49,7 @@ async def test_items(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None
     done = await client.responses.create(**ASKED, instructions="be kind", max_output_tokens=99)
     assert told(done.output) == EXPECTED
     assert (done.status, done.output_text) == ("completed", "Let me see.")
+    assert done.id.startswith("resp_")
     assert done.usage is not None and done.usage.output_tokens == len(ANSWER)
     sent = fake.requests[0]
     assert [(each.role, each.content) for each in sent.messages.messages] == [("system", "be kind"), ("user", "hello")]
@@ -162,6 +163,7 @@ async def test_a_tool_that_is_no_function_is_left_out(
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"n": 2}, "n"),
+        ({"max_tokens": 9}, "max_tokens"),
         ({"tools": [], "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ],
 )
@@ -169,3 +171,17 @@ async def test_bad_requests_are_named(http: httpx.AsyncClient, body: dict[str, A
     response = await http.post("/v1/responses", json={"input": "hello", "tools": TOOLS} | body)
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param), error
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"previous_response_id": "resp_1"}, "no response is kept: input takes the whole conversation"),
+        ({"max_tokens": 9}, "is max_output_tokens here"),
+        ({"response_format": {"type": "json_object"}}, "is text.format here"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "requires tools of type function"),
+    ],
+)
+async def test_there_is_something_in_its_place(http: httpx.AsyncClient, body: dict[str, Any], words: str) -> None:
+    response = await http.post("/v1/responses", json={"input": "hello"} | body)
+    assert words in response.json()["error"]["message"]
