@@ -74,7 +74,7 @@ class StepLoop(ProposalSink):
     @property
     def waited(self) -> float:
         """Seconds that the engine has waited for proposals."""
-        return self.engine.clock.seconds()["wait"]
+        return self.engine.clock.waited
 
     def status(self) -> EngineStatus:
         """Returns what the engine holds, does and decides."""

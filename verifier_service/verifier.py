@@ -27,7 +27,7 @@ from draftwire_core.runtime.observability.tracing import NO_TRACING, Tracing
 from draftwire_core.runtime.process.logs import get_logger
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.flooders import Flooders
-from verifier_service.counting.acceptance_counts import AcceptanceCounts
+from verifier_service.counting.acceptance_counts import AcceptanceCounts, RuleCount
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts
 from verifier_service.reading.generate_order import GenerateOrder
@@ -128,6 +128,8 @@ class Verifier(StepListener):
         self._admission = admission
         self._on_failure = on_failure
         self._requests: dict[int, RunningRequest] = {}
+        self._rule_counts: dict[int, RuleCount] = {}
+        """Counts of the acceptance rule of each request."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
@@ -204,7 +206,7 @@ class Verifier(StepListener):
             return
         self._requests[request.sequence_id] = request
         self._admission.wait.add(request.sequence_id, len(request.tokens), order.max_length - len(request.tokens))
-        self.acceptance_counts.begin(order.acceptance)
+        self._rule_counts[request.sequence_id] = self.acceptance_counts.begin(order.acceptance)
         self._idle.clear()
         timer: asyncio.TimerHandle | None = None
         if order.max_time is not None:
@@ -269,7 +271,7 @@ class Verifier(StepListener):
         now = time.perf_counter()
         self._count_step(result)
         self.pool.count_step(result)
-        wait = self._admission.wait
+        wait, rollouts = self._admission.wait, self.pool.rollouts.running
         wait.step(sum(len(outcome.tokens) for outcome in result.outcomes), self._steps.places)
         self.scores.take(result.scores)
         for sequence_id, told in result.prompts.items():
@@ -279,13 +281,14 @@ class Verifier(StepListener):
             request = self._requests.get(outcome.sequence_id)
             if request is None:
                 continue
-            wait.begin(outcome.sequence_id, outcome.cached_tokens)
-            acceptance = request.order.acceptance
-            self.pool.count(outcome, lossless=acceptance.lossless)
+            if request.times.last_tokens is None:
+                wait.begin(outcome.sequence_id, outcome.cached_tokens)
+            if outcome.drafted or rollouts:
+                self.pool.count(outcome, lossless=request.order.acceptance.lossless)
             length = len(request.tokens)
             request.take(outcome)
             kept = len(request.tokens) - length
-            self.acceptance_counts.count(acceptance, outcome, kept)
+            self._rule_counts[outcome.sequence_id].count(outcome, kept)
             if kept:
                 wait.took(outcome.sequence_id, kept)
                 self.request_counts.took(request, kept, now)
@@ -351,6 +354,7 @@ class Verifier(StepListener):
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
+            del self._rule_counts[request.sequence_id]
             self.request_counts.end(request, time.perf_counter())
             self._admission.peers.remove(request.sequence_id)
             self._admission.wait.end(request.sequence_id, len(request.tokens) - request.order.prompt_length)

@@ -33,14 +33,14 @@ def counting(batch: int, rounds: int) -> list[float]:
     outcomes = [SequenceOutcome(each, [1, 2], ["one#1", None], 10, {"one#1": 2}) for each in range(batch)]
     result = StepResult(outcomes, 3 * batch, 0.01)
     requests = [SimpleNamespace(times=SimpleNamespace(last_tokens=1.0)) for _ in range(batch)]
-    steps, counts, acceptance = StepCounts(), RequestCounts(), AcceptanceCounts()
+    steps, counts, acceptance = StepCounts(), RequestCounts(), AcceptanceCounts().begin(COUPLED)
     found = []
     for _ in range(rounds):
         started = time.thread_time_ns()
         now = time.perf_counter()
         steps.count(result, _COST, planned=True, waited=0.0)
         for outcome, request in zip(outcomes, requests, strict=True):
-            acceptance.count(COUPLED, outcome, 2)
+            acceptance.count(outcome, 2)
             counts.took(request, 2, now)  # type: ignore[arg-type]
         found.append((time.thread_time_ns() - started) / 1e3)
     return found

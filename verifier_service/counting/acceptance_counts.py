@@ -52,13 +52,14 @@ class AcceptanceCounts:
     def __init__(self) -> None:
         self._counts: dict[AcceptanceRule, RuleCount] = {}
 
-    def begin(self, acceptance: Acceptance) -> None:
-        """Counts a request that begins."""
-        self._of(acceptance).requests += 1
-
-    def count(self, acceptance: Acceptance, outcome: SequenceOutcome, kept: int) -> None:
-        """Counts a step of a request. kept: how many of the step's tokens the request kept."""
-        self._of(acceptance).count(outcome, kept)
+    def begin(self, acceptance: Acceptance) -> RuleCount:
+        """Counts a request that begins, and returns the counts for its steps."""
+        rule = rule_number(acceptance)
+        count = self._counts.get(rule)
+        if count is None:
+            count = self._counts[rule] = RuleCount()
+        count.requests += 1
+        return count
 
     def by_rule(self) -> dict[AcceptanceRule, RuleCount]:
         """Returns the counts in the order of the rules."""
@@ -76,10 +77,3 @@ class AcceptanceCounts:
             )
             for rule, count in self.by_rule().items()
         ]
-
-    def _of(self, acceptance: Acceptance) -> RuleCount:
-        rule = rule_number(acceptance)
-        count = self._counts.get(rule)
-        if count is None:
-            count = self._counts[rule] = RuleCount()
-        return count

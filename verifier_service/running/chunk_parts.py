@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
-from draftwire.v1.verifier_service_pb2 import GenerateChunk
+from draftwire.v1.verifier_service_pb2 import GenerateResponse
 from draftwire_core.engine.engine.step_result import RejectedDraft
 from draftwire_core.engine.sampling.log_probs import LogProbs
 from draftwire_core.engine.text.token_texts import TokenTexts
@@ -16,21 +17,74 @@ MOST_REJECTED = 256
 """Most rejected draft tokens in one chunk, which grows while its caller does not read."""
 
 
-def tell_rejected(
-    chunk: GenerateChunk,
-    rejected: Sequence[RejectedDraft],
-    source_number: Callable[[str], int],
-    tokenizer: Tokenizer,
-) -> None:
-    """Adds rejected draft tokens to a chunk, up to its limit."""
-    for draft in rejected[: MOST_REJECTED - len(chunk.rejected)]:
-        chunk.rejected.add(
-            token_id=draft.token,
-            text=tokenizer.decode([draft.token]),
-            source=source_number(drafter_of(draft.source)),
-            position=draft.position,
-            depth=draft.depth,
-        )
+class PendingChunk:
+    """The output that a caller has not taken yet. It becomes a message only then: each access to a message's fields
+    costs as much as several to lists."""
+
+    __slots__ = (
+        "_drafters",
+        "_rejected",
+        "_sources",
+        "_text_offsets",
+        "_token_texts",
+        "log_probs",
+        "text",
+        "token_ids",
+    )
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.text = ""
+        """The text that became final with the tokens."""
+        self.log_probs: list[TokenLogProbs] = []
+        self._token_texts: list[str] = []
+        self._sources: list[int] = []
+        self._text_offsets: list[int] = []
+        self._drafters: list[str] = []
+        self._rejected: list[dict[str, Any]] = []
+
+    def add(self, token: int, text: str, drafter: str | None, offset: int) -> None:
+        """Adds a token. text: of the token alone. drafter: that drafted it; None for the target's own. offset: number
+        of characters of the output before it."""
+        self.token_ids.append(token)
+        self._token_texts.append(text)
+        self._sources.append(0 if drafter is None else self._number(drafter))
+        self._text_offsets.append(offset)
+
+    def add_rejected(self, rejected: Sequence[RejectedDraft], tokenizer: Tokenizer) -> None:
+        """Adds rejected draft tokens, up to the limit."""
+        self._rejected += [
+            {
+                "token_id": draft.token,
+                "text": tokenizer.decode_one(draft.token),
+                "source": self._number(drafter_of(draft.source)),
+                "position": draft.position,
+                "depth": draft.depth,
+            }
+            for draft in rejected[: MOST_REJECTED - len(self._rejected)]
+        ]
+
+    def message(self) -> GenerateResponse:
+        """Returns the message."""
+        fields: dict[str, Any] = {
+            "token_ids": self.token_ids,
+            "text": self.text,
+            "sources": self._sources,
+            "token_texts": self._token_texts,
+            "text_offsets": self._text_offsets,
+        }
+        if self._drafters:
+            fields["drafters"] = self._drafters
+        if self.log_probs:
+            fields["log_probs"] = self.log_probs
+        if self._rejected:
+            fields["rejected"] = self._rejected
+        return GenerateResponse(chunk=fields)
+
+    def _number(self, drafter: str) -> int:
+        if drafter not in self._drafters:
+            self._drafters.append(drafter)
+        return self._drafters.index(drafter) + 1
 
 
 def log_prob_messages(told: LogProbs, texts: TokenTexts) -> list[TokenLogProbs]:

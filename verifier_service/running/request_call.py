@@ -52,7 +52,7 @@ class RequestCall:
         if not request.finished:
             log.info("request cancelled", sequence_id=request.sequence_id, completion_tokens=request.completion_tokens)
         elif not request.failed:
-            usage, stats = request.usage, request.speculation.total
+            usage, stats = request.usage, request.speculation.message()
             log.info(
                 "request finished",
                 sequence_id=request.sequence_id,
@@ -136,7 +136,7 @@ def _asked(order: GenerateOrder) -> dict[str, Value]:
 
 def _came(request: RunningRequest) -> dict[str, Value]:
     """Returns how a request went, as span attributes."""
-    usage, stats = request.usage, request.speculation.total
+    usage, stats = request.usage, request.speculation.message()
     attributes: dict[str, Value] = {
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,

@@ -14,7 +14,6 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import (
     FinishReason,
-    GenerateChunk,
     GenerateFinished,
     GenerateResponse,
     GenerateStarted,
@@ -28,7 +27,7 @@ from draftwire_core.pool.drafter.source import drafter_of
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.observability.span import NO_SPAN, Span
 from verifier_service.reading.generate_order import GenerateOrder
-from verifier_service.running.chunk_parts import log_prob_messages, tell_rejected
+from verifier_service.running.chunk_parts import PendingChunk, log_prob_messages
 from verifier_service.running.prompt_telling import MOST_ENTRIES, PromptTelling
 from verifier_service.running.request_times import RequestTimes
 from verifier_service.running.speculation_counts import SpeculationCounts
@@ -78,12 +77,13 @@ class RunningRequest:
         self._top_ids, self._top_log_probs = array("I"), array("f")
         """The likeliest tokens at the output's last positions, LIKELIEST for each, if the engine reports them."""
         self.speculation = SpeculationCounts(order)
-        self._chunk = GenerateChunk()
-        self._chunks: deque[GenerateChunk] = deque()
+        self._chunk = PendingChunk()
+        self._chunks: deque[PendingChunk] = deque()
         """Full chunks that precede `_chunk`."""
         self._finish_reason = FinishReason.FINISH_REASON_UNSPECIFIED
         self._fault: ServiceError | None = None
-        self._changed = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
+        """Done when something has changed for `events`, which waits for it."""
         self._replay()
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -102,7 +102,8 @@ class RunningRequest:
                 break
         if outcome.likeliest is not None:
             self._keep_likeliest(outcome.likeliest.part(slice(len(self.tokens) - length)))
-        tell_rejected(self._chunk, outcome.rejected, self._source_number, self._tokenizer)
+        if outcome.rejected:
+            self._chunk.add_rejected(outcome.rejected, self._tokenizer)
         if outcome.finish is Finish.FAULT:
             self.fail(_no_numbers())
         elif outcome.finish is Finish.NOTHING_ALLOWED:
@@ -119,7 +120,7 @@ class RunningRequest:
                 if outcome.finish is Finish.LENGTH
                 else FinishReason.FINISH_REASON_STOP
             )
-        self._changed.set()
+        self._wake()
 
     def take_prompt(self, told: LogProbs) -> None:
         """Adds the log-probabilities that a step computed for the prompt's next tokens."""
@@ -127,13 +128,13 @@ class RunningRequest:
             self.fail(_no_numbers())
         elif self._prompt is not None:
             self._prompt.take(told)
-            self._changed.set()
+            self._wake()
 
     def expire(self) -> None:
         """Ends the request with the output so far because its time is over."""
         if not self.finished:
             self._finish(FinishReason.FINISH_REASON_DEADLINE)
-            self._changed.set()
+            self._wake()
 
     def fail(self, error: ServiceError) -> None:
         """Ends the request with an error."""
@@ -141,7 +142,7 @@ class RunningRequest:
             self._fault = error
             self.finished = True
             self.times.end()
-            self._changed.set()
+            self._wake()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
         """Yields started, the prompt reports, chunks and finished. Raises the ServiceError that ended the request."""
@@ -161,18 +162,22 @@ class RunningRequest:
             if self._prompt is not None and self._prompt.ready:
                 yield GenerateResponse(prompt=await asyncio.to_thread(self._prompt.next))
             elif self._chunks:
-                yield GenerateResponse(chunk=self._chunks.popleft())
+                yield self._chunks.popleft().message()
             elif self._chunk.token_ids:
-                chunk, self._chunk = self._chunk, GenerateChunk()
-                yield GenerateResponse(chunk=chunk)
+                chunk, self._chunk = self._chunk, PendingChunk()
+                yield chunk.message()
             elif self._fault is not None:
                 raise self._fault
             elif self.finished:
                 yield GenerateResponse(finished=self._final())
                 return
             else:
-                self._changed.clear()
-                await self._changed.wait()
+                self._waiting = asyncio.get_running_loop().create_future()
+                await self._waiting
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     @property
     def failed(self) -> bool:
@@ -247,37 +252,29 @@ class RunningRequest:
         it. output_length: includes that token."""
         text = self._text.push(token) if token not in self._ends or token in self._kept_ends else ""
         self._characters += len(text)
-        final = self._stops.push(text, ends=self._may_stop(output_length))
+        if self.order.stops:
+            text = self._stops.push(text, ends=self._may_stop(output_length))
         if token in self._ends:
             self._stop_token = token
         if token in self._ends or self._stops.found is not None:
             self._finish(FinishReason.FINISH_REASON_STOP)
-        return final
+        return text
 
     def _commit(self, token: int, drafter: str | None, log_probs: TokenLogProbs | None) -> None:
         self.times.token()
         self.tokens.append(token)
-        self._chunk.token_ids.append(token)
-        self._chunk.token_texts.append(self._tokenizer.decode([token]))
-        self._chunk.sources.append(self._source_number(drafter))
-        self._chunk.text_offsets.append(self._characters)
+        chunk = self._chunk
+        chunk.add(token, self._tokenizer.decode_one(token), drafter, self._characters)
+        chunk.text += self._read(token, len(self.tokens) - self.order.prompt_length)
         if log_probs is not None:
-            self._chunk.log_probs.append(log_probs)
-        self._chunk.text += self._read(token, len(self.tokens) - self.order.prompt_length)
-        if len(self._chunk.log_probs) * (1 + (self.order.spec.logprobs or 0)) >= MOST_ENTRIES:
-            self._chunks.append(self._chunk)
-            self._chunk = GenerateChunk()
+            chunk.log_probs.append(log_probs)
+            if len(chunk.log_probs) * (1 + (self.order.spec.logprobs or 0)) >= MOST_ENTRIES:
+                self._chunks.append(chunk)
+                self._chunk = PendingChunk()
 
     def _may_stop(self, output_length: int) -> bool:
         """Whether a stop string completed by the output's last token ends the output, at this length."""
         return output_length > self.order.changes.min_tokens
-
-    def _source_number(self, drafter: str | None) -> int:
-        if drafter is None:
-            return 0
-        if drafter not in self._chunk.drafters:
-            self._chunk.drafters.append(drafter)
-        return list(self._chunk.drafters).index(drafter) + 1
 
     def _finish(self, reason: FinishReason) -> None:
         self.finished = True

@@ -71,7 +71,7 @@ class SequenceOutcome:
     @property
     def accepted(self) -> int:
         """Number of accepted draft tokens."""
-        return sum(source is not None for source in self.sources)
+        return len(self.sources) - self.sources.count(None)
 
 
 @dataclass(slots=True)

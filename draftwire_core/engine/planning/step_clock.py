@@ -43,6 +43,11 @@ class StepClock:
         if self._cpu_since is not None and self._cpu_since[0] == threading.get_ident():
             self.cpu_around_forward += time.thread_time() - self._cpu_since[1]
 
+    @property
+    def waited(self) -> float:
+        """Seconds of the part "wait", without the part in progress."""
+        return self._seconds["wait"]
+
     def seconds(self) -> dict[str, float]:
         """Returns the seconds by part, without the part in progress."""
         return self._seconds.copy()

@@ -28,6 +28,8 @@ from draftwire_core.engine.text.turn_markers import find_turn_markers
 from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
+_PARTIAL = "\ufffd"
+"""In a token's text: parts of characters, or this character itself."""
 
 
 class ChatTemplateError(Exception):
@@ -53,6 +55,10 @@ class Tokenizer:
         """Fingerprint; equal for tokenizers that give every text the same ids, apart from those put around it."""
         self.texts = TokenTexts(self._backend, parts)
         """The texts of single tokens."""
+        self.joins_texts = (parts.get("decoder") or {}).get("type") == "ByteLevel"
+        """Whether a text is that of its tokens, one after the other, as far as each is whole characters."""
+        self._decoded: tuple[dict[int, str], dict[int, str]] = ({}, {})
+        """Texts of single tokens, with and without those of special ones."""
         self.bytes_per_token = bytes_per_token(parts)
         """The most bytes of text that a token stands for; see `text_bound`."""
 
@@ -111,6 +117,14 @@ class Tokenizer:
             return str(self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
         (text,) = self._backend.decode_batch([list(token_ids)], skip_special_tokens=skip_special_tokens)
         return str(text)
+
+    def decode_one(self, token_id: int, *, skip_special_tokens: bool = True) -> str:
+        """Text of one token, as by `decode`; looked up once."""
+        known = self._decoded[skip_special_tokens]
+        text = known.get(token_id)
+        if text is None:
+            text = known[token_id] = self.decode([token_id], skip_special_tokens=skip_special_tokens)
+        return text
 
     def use_chat_template(self, file: Path) -> None:
         """Replaces the chat template by that of a file (Jinja). Raises ModelLoadError if it is none."""
@@ -269,6 +283,10 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that became final with this token; empty while a character is incomplete."""
+        if not self._held and self._tokenizer.joins_texts:
+            whole = self._tokenizer.decode_one(token_id, skip_special_tokens=self._skips)
+            if _PARTIAL not in whole:
+                return whole
         try:
             text = self._decoder.step(self._tokenizer._backend, token_id)
         except Exception as error:  # the library raises no narrower type

@@ -252,6 +252,11 @@ class Rollouts:
             if side.name == name:
                 side.restart()
 
+    @property
+    def running(self) -> bool:
+        """Whether any rollout is in progress."""
+        return bool(self._running)
+
     def count(self, outcome: SequenceOutcome) -> Sequence[DrafterRollout]:
         """Counts a step of a sequence. Returns the rollouts whose new drafter has proved significantly worse."""
         if not self._running:

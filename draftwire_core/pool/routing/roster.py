@@ -46,7 +46,7 @@ class Roster:
         return list(self._alive)
 
     def __iter__(self) -> Iterator[PooledDrafter]:
-        return iter(self.alive)
+        return iter(list(self._alive))
 
     def get(self, name: str) -> PooledDrafter | None:
         """Returns the drafter with a name; None if there is none."""

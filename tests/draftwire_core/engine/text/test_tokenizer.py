@@ -59,6 +59,16 @@ class TestStream:
         else:
             assert REPLACEMENT in "".join(pieces) + rest
 
+    @given(tokens=ids)
+    @settings(max_examples=150, deadline=None)
+    def test_texts_of_whole_tokens_are_those_of_the_librarys_stream(self, tokens: list[int]) -> None:
+        made = tokenizer("target")
+        assert made.joins_texts
+        found = streamed(tokens, made)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(made, "joins_texts", False)
+            assert streamed(tokens, made) == found
+
     @given(text=texts)
     @settings(max_examples=100, deadline=None)
     def test_a_tokenizer_that_takes_a_space_off_the_beginning(self, text: str) -> None:
