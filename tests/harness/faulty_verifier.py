@@ -52,7 +52,7 @@ def rejected_key() -> None:
         if rejected is None:
             commit(self, accepted)
             return
-        own = [*self.chain.tolist(), *(node.slot for node in accepted)]
+        own = [*self.chain, *(node.slot for node in accepted)]
         own[-1], rejected.slot = rejected.slot, own[-1]  # the roll-back frees the committed token's slot instead
         self.sequence.slots.extend(own)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +14,14 @@ from draftwire_core.engine.sampling.distributions import probabilities
 from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.tree.token_tree import Node
+
+
+class LogitRows(Protocol):
+    """Rows of logits, which are looked up when a rule reads them: most steps read none."""
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits, [1 + len(nodes), V] or more rows."""
 
 
 class VerifiedTree(NamedTuple):
@@ -29,8 +37,8 @@ class VerifiedTree(NamedTuple):
     """Whether the root, and each node, is on the path of the drawn tokens; None unless the device found the path."""
     sampling: SamplingParams
     """The target's sampling parameters for this sequence."""
-    logits: Tensor
-    """The logits that the tokens were drawn from, [1 + len(nodes), V] or more rows."""
+    rows: LogitRows
+    """The rows that the tokens were drawn from."""
 
     def probabilities(self, row: int) -> np.ndarray:
         """Computes the target's distribution after the root (row 0) or a node (its index + 1): [V] float64.
@@ -38,8 +46,9 @@ class VerifiedTree(NamedTuple):
         Temperature and filters are applied.
         """
         position = (self.nodes[row - 1] if row else self.root).position + 1
-        batch = SamplingBatch.build([self.sampling], [position], self.logits.device)
-        found: np.ndarray = probabilities(self.logits[row : row + 1], batch)[0]
+        logits = self.rows.logits
+        batch = SamplingBatch.build([self.sampling], [position], logits.device)
+        found: np.ndarray = probabilities(logits[row : row + 1], batch)[0]
         return found
 
 

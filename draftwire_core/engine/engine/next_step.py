@@ -27,7 +27,7 @@ class StepPlan(NamedTuple):
     decoding: list[Sequence]
     """The sequences that get a token."""
     candidates: list[Candidate]
-    """The nodes of each that could be verified."""
+    """The nodes of each that could be verified; empty if nobody drafts."""
     plan: Plan
 
 
@@ -69,11 +69,8 @@ class NextStep:
 
     def jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """Returns each sequence's part of a step, and the number of text tokens scored in it."""
-        jobs = [
-            VerificationJob(sequence, sequence.pending, nodes)
-            for sequence, nodes in zip(decoding, plan.nodes, strict=True)
-        ]
-        free, scored = self._most_rows() - sum(job.rows for job in jobs), 0
+        jobs = [VerificationJob(sequence, 1, nodes) for sequence, nodes in zip(decoding, plan.nodes, strict=True)]
+        free, scored = self._most_rows() - len(jobs) - sum(map(len, plan.nodes)), 0
         if self._prompts or self._scoring:
             room = self._planner.cost.prompt_rows(len(decoding), free)
             scored = self._scored_rows(room)
@@ -94,21 +91,26 @@ class NextStep:
         if self._scoring and self._queue.spare < 0:
             self._scoring.give_up()
             self._queue.admit()
+        decoding: list[Sequence] = []
         for sequence in running.values():
             if sequence.pending > 1:
                 sequence.take_up(self._pool)
+            if sequence.pending == 1:
+                decoding.append(sequence)
         if self._pool.free < len(running):  # each needs one slot at most
             self._queue.make_room(self._least_rows)
-        decoding = [sequence for sequence in running.values() if sequence.pending == 1]
+            decoding = [sequence for sequence in running.values() if sequence.pending == 1]
         self._prompts = to_compute(running.values()) if len(decoding) < len(running) else []
-        candidates = [sequence.candidate(self._limits.max_tree_nodes) for sequence in decoding]
-        pending = self._pending_prompts() + self._scoring.pending
+        pending = self._pending_prompts() + self._scoring.pending if self._prompts or self._scoring else 0
         most = self._most_rows()
         # Prompt chunks and texts to score share the step; half of it stays reserved for nodes.
         other = min(pending, self._planner.cost.prompt_rows(len(decoding), most // 2)) if pending else 0
         prompts = len(running) - len(decoding)
-        plan = self._planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
-        return StepPlan(decoding, candidates, plan)
+        if any(sequence.tree.size or sequence.clocks for sequence in decoding):
+            candidates = [sequence.candidate(self._limits.max_tree_nodes) for sequence in decoding]
+            plan = self._planner.plan(candidates, other, most, prompts)
+            return StepPlan(decoding, candidates, plan)
+        return StepPlan(decoding, [], self._planner.plain(len(decoding), other) if decoding else Plan([], 0.0, 0.0))
 
     def _one_has_to_catch_up(self) -> bool:
         """Returns whether a sequence without drafters is behind, so that the next step verifies no nodes."""

@@ -110,7 +110,7 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Number of committed tokens that have not been through the model; at least 1, the last one."""
-        return len(self.tokens) - len(self.slots)
+        return len(self.tokens) - self.slots.length
 
     @property
     def length(self) -> int:
@@ -196,7 +196,7 @@ class Sequence:
     def commit(self, tokens: list[int]) -> None:
         """Appends committed tokens and re-roots the tree."""
         walked, _ = self.tree.commit(tokens)
-        self.tokens.extend(tokens)
+        self.tokens += tokens
         for editor in self.spec.editors:
             editor.commit(tokens)
         self.foreseen = len(walked) == len(tokens)

@@ -69,10 +69,11 @@ class Settlement:
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen
         rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
-        log_probs = job.log_probs(rows.raw, accepted, tokens)
+        log_probs = job.log_probs(rows, accepted, tokens)
         if tokens:
             observe_commit(sequence.tree, tokens, self._planner.models)
-        self._clock.enter("rollback")
+        if job.nodes:
+            self._clock.enter("rollback")
         job.commit(accepted)
         job.rollback(accepted, self._pool)
         sequence.settle(sound=finish is not Finish.FAULT)
@@ -80,14 +81,15 @@ class Settlement:
             sequence.commit(tokens)
             if len(job.chain) > 1:
                 sequence.leave()
-        self._clock.enter("walk")
-        if tokens:
+        if job.nodes:
+            self._clock.enter("walk")
+        if tokens and sequence.readers:
             self._local.commit(sequence, tokens)
         state = None
         if finish is None:
             if rows.states is not None and sequence.state_readers:
                 state = self._local.see(sequence, rows.states[job.row_behind(accepted)].clone())
-            if not sequence.tree.size:
+            if sequence.clocks and not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)
         outcome = SequenceOutcome(

@@ -129,9 +129,9 @@ class TargetPass:
         builder = BatchBuilder()
         rows = []
         for job in jobs:
-            first = len(builder)
+            first = len(builder.tokens)
             job.lay_out(builder, model.pool)
-            rows.append((job.sequence, range(first, len(builder))))
+            rows.append((job.sequence, range(first, len(builder.tokens))))
         parts = self._scoring.lay_out(builder, scored)
         prompts = PromptLogProbs(jobs, builder)  # after all others that ask for logits
         batch = builder.build(model.group_size, model.device)
@@ -142,7 +142,10 @@ class TargetPass:
         drawing = StepDrawing(jobs, model, edited=bool(editing))
         self._clock.enter("forward")
         states: torch.Tensor | None = None
-        wants_states = any(job.sampled_positions and self._local.wants_states(job.sequence) for job in jobs)
+        wants_states = any(
+            job.sequence.state_readers and job.sampled_positions and self._local.wants_states(job.sequence)
+            for job in jobs
+        )
         if drawing.in_pass:
             logits, found, _ = drawing.forward(batch)
             states = found if wants_states else None

@@ -241,8 +241,8 @@ class VerificationEngine:
     def wait_seconds(self) -> float:
         """Returns how long to wait for proposals before the next step; 0 means step now."""
         self.clock.enter("plan")
-        sequences, candidates, plan = self._next.plan(self.propose)
-        if len(candidates) < len(self._running) or not sequences:
+        decoding, candidates, plan = self._next.plan(self.propose)
+        if not candidates or len(decoding) < len(self._running):
             return 0.0  # drafters can use the time while prompts are computed
         now = time.perf_counter()
         wait = self.planner.worthwhile_wait(plan, candidates, now)
@@ -252,7 +252,9 @@ class VerificationEngine:
 
     def drafted_seconds(self) -> float:
         """Returns the expected duration of the next step; 0 if no drafter outside this thread drafts for it now."""
-        decoding, _, plan = self._next.plan(self.propose)
+        decoding, candidates, plan = self._next.plan(self.propose)
+        if not candidates:
+            return 0.0
         timings = self.planner.timings
         drafted = any(not timings[source].paused for sequence in decoding for source in sequence.clocks)
         return plan.seconds if drafted else 0.0
@@ -260,7 +262,7 @@ class VerificationEngine:
     def step(self) -> StepResult:
         """Verifies the planned nodes of all running sequences and computes a part of new prompts, in one pass."""
         self.clock.enter("plan")
-        decoding, candidates, plan = self._next.plan(self.propose)
+        decoding, _, plan = self._next.plan(self.propose)
         started = time.perf_counter()  # drafting in this thread is not part of a step's cost
         self._next.discard()
         decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
@@ -289,7 +291,8 @@ class VerificationEngine:
         self._settlement.finish(outcomes, computed.asked.raw)
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
-        if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
+        decodes_only = len(jobs) == len(decoding) or not any(job.sequence.pending > 1 for job in jobs)
+        if computed.rows <= 64 and not scored and decodes_only:
             self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
         features = self.features.hand_out() if self.features else []
         self._queue.admit()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from torch import Tensor
-
 from draftwire_core.engine.acceptance.rule import VerifiedTree
 from draftwire_core.engine.drafters.probing import NO_PROBES
 from draftwire_core.engine.engine.asked_rows import AskedRows
@@ -31,7 +28,8 @@ class VerificationJob:
         """The drafter that the probes belong to."""
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
-        self.slots = np.empty(0, dtype=np.int64)
+        self.slots: list[int] = []
+        """The slots of all its rows, once it is laid out."""
         self.chain_rows: list[int] = []
         """The batch's rows that hold the pending tokens."""
         self.sampled_positions: list[int] = []
@@ -43,16 +41,15 @@ class VerificationJob:
         return self._chain_length + len(self.nodes) + len(self.probes.nodes)
 
     @property
-    def chain(self) -> np.ndarray:
-        """Slots of the pending tokens, int64."""
+    def chain(self) -> list[int]:
+        """Slots of the pending tokens."""
         return self.slots[: self._chain_length]
 
     def lay_out(self, builder: BatchBuilder, pool: SlotPool) -> None:
         """Takes slots and adds this sequence's rows and lanes to a batch."""
         sequence = self.sequence
-        start = len(sequence.slots)
-        self.slots = pool.take(self.rows, sequence.slots.last)
-        slots = self.slots.tolist()
+        start = sequence.slots.length
+        slots = self.slots = pool.take_list(self.rows, sequence.slots.last)
         end = start + self._chain_length
         chain = self.chain_rows
         for position in range(start, end):
@@ -61,6 +58,10 @@ class VerificationJob:
         if self._finishes_chain:
             self.sampled_positions.append(end)
         context = sequence.slots.array()
+        if len(slots) == self._chain_length:
+            state = LaneState(sequence.state, 0, sequence.kept_positions(start, end))
+            builder.add_lane(context, chain, 0, state, owner=sequence.slots)
+            return
         rows: dict[int, int] = {}
         nodes = [*self.nodes, *self.probes.nodes]
         telling = {id(node) for node in (*self.nodes, *self.probes.asked)}
@@ -81,9 +82,6 @@ class VerificationJob:
             builder.add_lane(
                 context, chain + path, 0 if index == 0 else len(chain) + fresh, state, owner=sequence.slots
             )
-        if not leaves:
-            state = LaneState(sequence.state, 0, sequence.kept_positions(start, end))
-            builder.add_lane(context, chain, 0, state, owner=sequence.slots)
 
     def tree_rows(self) -> TreeRows:
         """Describes the rows after the chain and after each node, from which tokens are drawn; probes are left out."""
@@ -95,8 +93,7 @@ class VerificationJob:
 
     def commit(self, accepted: list[Node]) -> None:
         """Adds the slots of the computed tokens and of the accepted nodes to the sequence's own."""
-        self.sequence.slots.extend(self.chain)
-        self.sequence.slots.extend([node.slot for node in accepted])
+        self.sequence.slots.extend([*self.chain, *(node.slot for node in accepted)])
 
     def rollback(self, accepted: list[Node], pool: SlotPool) -> None:
         """Rolls the step back to the accepted nodes: the slots of all other nodes, and of probes, return to the pool.
@@ -104,6 +101,8 @@ class VerificationJob:
         No tensor is copied or cleared. A slot holds the keys and values of one token, and a slot that belongs to no
         sequence is never read.
         """
+        if len(self.slots) == self._chain_length:
+            return
         kept = {id(node) for node in accepted}
         pool.give_back([node.slot for node in (*self.nodes, *self.probes.nodes) if id(node) not in kept])
 
@@ -121,7 +120,7 @@ class VerificationJob:
             rows = rows.of(slice(1 + len(self.nodes)))
         sequence = self.sequence
         return sequence.rule.walk(
-            VerifiedTree(sequence.tree.root, self.nodes, rows.drawn, rows.on_path, sequence.sampling, rows.logits)
+            VerifiedTree(sequence.tree.root, self.nodes, rows.drawn, rows.on_path, sequence.sampling, rows)
         )
 
     def rejected(self, accepted: list[Node]) -> list[RejectedDraft]:
@@ -142,15 +141,15 @@ class VerificationJob:
         """Returns the index of the last committed token among the drawn ones, given the accepted nodes."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
 
-    def log_probs(self, raw: Tensor, accepted: list[Node], tokens: list[int]) -> LogProbs | None:
+    def log_probs(self, rows: AskedRows, accepted: list[Node], tokens: list[int]) -> LogProbs | None:
         """Returns the log-probabilities of the tokens to commit, or None if the sequence does not ask for them.
 
-        raw [rows, V]: the target's unedited logits; only rows on the accepted path are read.
+        rows: the job's own; only those on the accepted path are read.
         """
         top = self.sequence.spec.logprobs
         if top is None or not tokens:
             return None
-        return log_probs(raw[self.path_rows(accepted, len(tokens))], tokens, top)
+        return log_probs(rows.raw[self.path_rows(accepted, len(tokens))], tokens, top)
 
     def path_rows(self, accepted: list[Node], count: int) -> list[int]:
         """Returns the job's rows after which the first `count` tokens to commit were drawn."""

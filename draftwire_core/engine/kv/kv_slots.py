@@ -90,6 +90,16 @@ class SlotPool:
 
         after: the slot that the new ones should follow; PADDING_SLOT for none.
         """
+        return np.array(self.take_list(count, after), dtype=np.int64)
+
+    def take_list(self, count: int, after: int = PADDING_SLOT) -> list[int]:
+        """Takes slots as `take` does, as a list."""
+        following = after + 1
+        if count == 1 and after != PADDING_SLOT and following < len(self._is_free) and self._is_free[following]:
+            self._is_free[following] = 0  # what a plain step takes for each sequence
+            self._free_of[following // SLOT_BLOCK] -= 1
+            self._count -= 1
+            return [following]
         if count > self.free:
             raise OutOfSlotsError(f"{count} KV slots requested, {self.free} of {self.capacity} free")
         if count > self._count and self._reserve is not None:
@@ -102,7 +112,7 @@ class SlotPool:
             first = self._next_to(after) if after != PADDING_SLOT else self._begin()
             taken += self._take_run(first, count - len(taken))
             after = taken[-1]
-        return np.array(taken, dtype=np.int64)
+        return taken
 
     def give_back(self, slots: np.ndarray | list[int]) -> None:
         """Returns slots to the pool. Raises ValueError, and returns none, if one is already free."""
@@ -146,36 +156,37 @@ class SlotList:
 
     def __init__(self) -> None:
         self._slots = np.empty(64, dtype=np.int64)
-        self._length = 0
+        self.length = 0
+        """Number of slots, as `len` returns it."""
         self.generation = 0
         """Changes when slots that were there no longer are; otherwise the list only grows."""
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def extend(self, slots: np.ndarray | list[int]) -> None:
         """Appends slots."""
-        end = self._length + len(slots)
+        end = self.length + len(slots)
         if end > len(self._slots):
             grown = np.empty(max(end, 2 * len(self._slots)), dtype=np.int64)
-            grown[: self._length] = self._slots[: self._length]
+            grown[: self.length] = self._slots[: self.length]
             self._slots = grown
-        self._slots[self._length : end] = slots
-        self._length = end
+        self._slots[self.length : end] = slots
+        self.length = end
 
     def array(self) -> np.ndarray:
         """Returns the slots, int64 [length], as a view that the next `extend` may invalidate."""
-        return self._slots[: self._length]
+        return self._slots[: self.length]
 
     @property
     def last(self) -> int:
         """The last slot; PADDING_SLOT if there is none."""
-        return int(self._slots[self._length - 1]) if self._length else PADDING_SLOT
+        return int(self._slots[self.length - 1]) if self.length else PADDING_SLOT
 
     def clear(self) -> np.ndarray:
         """Removes all slots and returns them."""
         slots = self.array().copy()
-        self._length = 0
+        self.length = 0
         self.generation += 1
         return slots
 

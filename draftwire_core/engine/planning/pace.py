@@ -39,7 +39,9 @@ class Pace:
         """Records a step. expected: number of tokens that it was expected to commit: of many sequences with drafts some
         always have bad luck, and those must not keep all others from drafting. due: number of tokens that the
         sequence's share of plain decoding commits in the same time."""
-        self.ahead = min(max(self.ahead + expected - due, -_MOST_BEHIND), _MOST_AHEAD)
+        ahead = self.ahead + expected - due
+        # Not by `min` and `max`: each step settles all of its sequences.
+        self.ahead = _MOST_AHEAD if ahead > _MOST_AHEAD else ahead if ahead > -_MOST_BEHIND else -_MOST_BEHIND
 
 
 class PaceLimit:

@@ -111,10 +111,9 @@ class Planner:
         prompts, which a longer step delays as it delays `candidates`.
         """
         base = len(candidates) + other_rows
-        plain_seconds = self.cost.seconds(base, len(candidates))
         if not any(candidate.tree.size or candidate.clocks for candidate in candidates):
-            count = len(candidates)
-            return Plan([[] for _ in candidates], float(count), plain_seconds, plain_seconds, [1.0] * count, full=True)
+            return self.plain(len(candidates), other_rows)
+        plain_seconds = self.cost.seconds(base, len(candidates))
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
         others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
@@ -160,6 +159,12 @@ class Planner:
         full = looks or base + best_count >= most or bool(others and len(ordered) >= room)
         seconds = self.cost.seconds(base + best_count, sequences)
         return Plan(nodes, sum(each), seconds, plain_seconds, each, full, ends)
+
+    def plain(self, sequences: int, other_rows: int = 0) -> Plan:
+        """Returns the plan of a step over so many sequences that nobody drafts for. other_rows: as for `plan`."""
+        seconds = self.cost.seconds(sequences + other_rows, sequences)
+        nodes: list[list[Node]] = [[] for _ in range(sequences)]
+        return Plan(nodes, float(sequences), seconds, seconds, [1.0] * sequences, full=True)
 
     def guessed(self, tree: TokenTree, but: str) -> list[float]:
         """Returns how likely the tokens of the positions behind the committed ones, one after the other, are among a

@@ -155,6 +155,9 @@ class TokenTree:
         """
         if not tokens:
             raise ValueError("a commit needs at least one token")
+        if not self.size:
+            self.root = self._fresh_root(tokens[-1], self.root.position + len(tokens))
+            return [], []
         walked = self.walk(tokens)
         survivor = walked[-1] if len(walked) == len(tokens) else None
         for node in walked:

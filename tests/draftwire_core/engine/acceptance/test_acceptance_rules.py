@@ -18,6 +18,7 @@ from draftwire_core.engine.acceptance.coupled import CoupledRule
 from draftwire_core.engine.acceptance.lossy import ThresholdRule, TypicalRule
 from draftwire_core.engine.acceptance.rejection import RejectionRule
 from draftwire_core.engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
+from draftwire_core.engine.engine.asked_rows import AskedRows
 from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.sampling.coupled_sampler import sample
 from draftwire_core.engine.sampling.distributions import draw, probabilities
@@ -247,7 +248,8 @@ def test_the_coupled_walk_is_the_rules_own_token_by_token() -> None:
             tree.add(rng.choice([tree.root, *tree.nodes()]), rng.randrange(3))
         nodes = [node for node in tree.nodes() if rng.random() < 0.9]
         drawn = [rng.randrange(-1, 3) for _ in range(1 + len(nodes))]
-        verified = VerifiedTree(tree.root, nodes, drawn, None, SamplingParams(), torch.empty(0))
+        rows = AskedRows(drawn, None, torch.empty(0), torch.empty(0), None)
+        verified = VerifiedTree(tree.root, nodes, drawn, None, SamplingParams(), rows)
         accepted, tokens = CoupledRule().walk(verified)
         assert (accepted, tokens) == AcceptanceRule.walk(CoupledRule(), verified)
         lengths.add(len(accepted))

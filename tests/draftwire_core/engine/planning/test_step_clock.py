@@ -65,11 +65,5 @@ def test_an_engine_counts_its_steps_and_enters_each_part() -> None:
     engine = engine_of(packed(tiny_model("Llama"), 100))
     generate(engine, specs_of([random_tokens(10)], 12))
     assert engine.clock.steps == 12
-    assert {part for part, seconds in engine.clock.seconds().items() if seconds} == {
-        "plan",
-        "layout",
-        "forward",
-        "sample",
-        "walk",
-        "rollback",
-    }
+    entered = {part for part, seconds in engine.clock.seconds().items() if seconds}
+    assert entered == {"plan", "layout", "forward", "sample", "walk"}, "without drafts nothing is rolled back"
