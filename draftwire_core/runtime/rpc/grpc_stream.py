@@ -121,6 +121,12 @@ class _GrpcStream(MessageStream[SendT, RecvT]):
         await self._writing.settle()
         await self._writing.run(lambda: self._send(message))
 
+    async def write_or_end(self, message: SendT) -> None:
+        if self._closed:
+            raise RuntimeError("the stream is closed for writing")
+        await self._writing.settle()
+        await self._writing.run_here(lambda: self._send(message))
+
     async def release(self) -> None:
         """Cancels pending operations. The stream is unusable afterwards."""
         await self._reading.release()
@@ -169,9 +175,7 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from error
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._call.cancelled() and not (task and task.cancelling()):
-                # grpc reports this by CancelledError, although no task was cancelled
+            if self._call_cancelled():
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
         if message is grpc.aio.EOF or message is None:  # grpc turns undecodable bytes into None
@@ -186,9 +190,14 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
         except asyncio.InvalidStateError:
             raise await self._ended() from None
         except asyncio.CancelledError:
-            if self._call.cancelled():
+            if self._call_cancelled():
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
+
+    def _call_cancelled(self) -> bool:
+        """Whether the call was cancelled rather than the current task; grpc reports both by CancelledError."""
+        task = asyncio.current_task()
+        return bool(self._call.cancelled()) and not (task and task.cancelling())
 
     def _timed(self, operation: Coroutine[Any, Any, ResultT]) -> Awaitable[ResultT]:
         return operation if self._meter is None else self._meter.timed(operation)

@@ -68,7 +68,7 @@ class StreamWriter(Generic[SendT]):
             while True:
                 while self._queued:
                     message, written = self._queued.popleft()
-                    await self._stream.write(message)
+                    await self._stream.write_or_end(message)
                     if written is not None:
                         written()
                 if self._closed:

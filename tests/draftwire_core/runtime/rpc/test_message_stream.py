@@ -253,12 +253,13 @@ async def test_a_handlers_read_that_times_out_loses_nothing(connect: Connect) ->
         assert await stream.read() == b"x"
 
 
-async def test_a_peer_that_does_not_read_holds_the_writer_up(connect: Connect) -> None:
+@pytest.mark.parametrize("method", ["write", "write_or_end"])
+async def test_a_peer_that_does_not_read_holds_the_writer_up(connect: Connect, method: str) -> None:
     async with connect(hold) as stream:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 while True:
-                    await stream.write(bytes(100_000))
+                    await getattr(stream, method)(bytes(100_000))
 
 
 async def test_two_readers_are_a_mistake(connect: Connect) -> None:
