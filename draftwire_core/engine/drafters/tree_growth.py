@@ -9,7 +9,7 @@ not wait for verdicts: a tree grows until its credit is used up or nothing worth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from draftwire_core.engine.planning.acceptance_model import AcceptanceModel, observe_commit
@@ -66,6 +66,10 @@ class TreeGrowth:
         leaves = self.leaves(trees)
         count = self.worthwhile([worth for worth, _, _ in leaves], other_rows, max_rows)
         return [(index, node) for _, index, node in leaves[:count]]
+
+    def can_expand(self, growing: GrowingTree) -> bool:
+        """Whether a tree has a node that can be expanded."""
+        return next(self._leaves(growing), None) is not None
 
     def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
         """Returns all nodes that can be expanded, most valuable first, each with its value and its tree's index."""
@@ -142,14 +146,13 @@ class TreeGrowth:
             return growing.max_position
         return min(growing.max_position, growing.tree.root.position + self._depth)
 
-    def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
-        """Returns the nodes worth expanding that have not been through the model or have lost their KV slots since."""
+    def _leaves(self, growing: GrowingTree) -> Iterator[tuple[float, Node]]:
+        """Yields the nodes worth expanding that have not been through the model or have lost their KV slots since."""
         tree = growing.tree
         if tree.size >= growing.max_nodes:
-            return []
+            return
         deepest = self.deepest(growing)
         least = self.least_worth(growing)
-        leaves: list[tuple[float, Node]] = []
         stack = [(1.0, tree.root)]
         while stack:
             worth, node = stack.pop()
@@ -158,7 +161,6 @@ class TreeGrowth:
                 if value < least or child.position >= deepest:
                     continue
                 if child.slot < 0:
-                    leaves.append((value, child))
+                    yield value, child
                 else:
                     stack.append((value, child))
-        return leaves

@@ -126,9 +126,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def busy(self) -> bool:
         """Whether a sequence has pending tokens or nodes worth expanding."""
         running = self._queue.running.values()
-        return any(draft.readable for draft in running) or bool(
-            self._growth.expansions([draft.growing for draft in running], 0, 1)
-        )
+        return any(draft.readable or self._growth.can_expand(draft.growing) for draft in running)
 
     def outlook(self) -> Outlook:
         """Returns the expected gain of the next `grow`.
@@ -210,7 +208,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         if not taken:
             self._draft_step(builder, expanded)
         for key, draft, _ in expanded:
-            draft.report(key, growth, last=not self._growth.leaves([draft.growing]))
+            draft.report(key, growth, last=not self._growth.can_expand(draft.growing))
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds / max(1, taken), builder.seen)
@@ -329,7 +327,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
         """Adds the row of a node whose ancestors have all been through the model."""
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
-        node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
+        (node.slot,) = self.model.pool.take_list(1, ancestors[-1] if ancestors else draft.slots.last)
         row = builder.add_row(node.token, node.position - draft.left_out, node.slot, wants_logits=True)
         context = np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)])
         builder.add_lane(context, [row], 0, LaneState(draft.state, len(ancestors) + 1), owner=draft.slots)

@@ -42,7 +42,7 @@ class SlotDraft(TreeDraft):
     @property
     def pending(self) -> int:
         """Number of tokens that have not been through the model; 0 if the root was expanded before it was committed."""
-        return len(self.tokens) - len(self.slots)
+        return len(self.tokens) - self.slots.length
 
     @property
     def readable(self) -> int:
@@ -60,10 +60,10 @@ class SlotDraft(TreeDraft):
         """
         start = len(self.slots)
         end = start + count
-        taken = pool.take(count, self.slots.last)
+        taken = pool.take_list(count, self.slots.last)
         reaches = end == len(self.tokens)
         rows = [
-            builder.add_row(self.tokens[at], at, int(slot), reaches and at == end - 1)
+            builder.add_row(self.tokens[at], at, slot, reaches and at == end - 1)
             for at, slot in zip(range(start, end), taken, strict=True)
         ]
         builder.add_lane(self.slots.array().copy(), rows, 0, LaneState(self.state), owner=self.slots)

@@ -119,9 +119,12 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         """Whether a sequence has pending tokens, open questions or nodes worth expanding, or is yet to be reported."""
         running = self._queue.running.items()
         return any(
-            draft.pending or self._open_questions(key) or (draft.outgrown and not draft.caught_up)
+            draft.pending
+            or self._open_questions(key)
+            or (draft.outgrown and not draft.caught_up)
+            or self._growth.can_expand(draft.growing)
             for key, draft in running
-        ) or bool(self._growth.expansions([draft.growing for _, draft in running], 0, 1))
+        )
 
     def grow(self) -> Growth:
         """Drafts one step. KV slots are shared as in `DraftModelDrafter`."""
@@ -173,7 +176,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._add_children(logits, asked, expanded)
         grown = {key: question.draft for key, question in asked} | {key: draft for key, draft, _ in expanded}
         for key, draft in grown.items():
-            more = self._open_questions(key) or self._growth.leaves([draft.growing])
+            more = self._open_questions(key) or self._growth.can_expand(draft.growing)
             draft.report(key, growth, last=not more)
         growth.seconds = time.perf_counter() - started
         if not catching_up:

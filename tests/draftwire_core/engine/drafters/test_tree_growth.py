@@ -22,8 +22,10 @@ def grown(growth: TreeGrowth, tree: GrowingTree, parent: Node, log_probs: Sequen
 
 def test_the_best_node_comes_first() -> None:
     growth, tree = TreeGrowth(), growing()
+    assert not growth.can_expand(tree)
     first, second = grown(growth, tree, tree.tree.root, [LIKELY, math.log(0.3)])
     assert growth.expansions([tree], 0, 8) == [(0, first), (0, second)]
+    assert growth.can_expand(tree)
     (below,) = grown(growth, tree, first, [SURE])
     assert [node for _, node in growth.expansions([tree], 0, 8)] == [below, second]
 
