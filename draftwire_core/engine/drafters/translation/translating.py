@@ -117,14 +117,14 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
     @property
     def busy(self) -> bool:
         """Whether a sequence has pending tokens, open questions or nodes worth expanding, or is yet to be reported."""
-        running = self._queue.running.items()
         return any(
-            draft.pending
-            or self._open_questions(key)
-            or (draft.outgrown and not draft.caught_up)
-            or self._growth.can_expand(draft.growing)
-            for key, draft in running
+            draft.pending or (draft.outgrown and not draft.caught_up) or self._has_more(key, draft)
+            for key, draft in self._queue.running.items()
         )
+
+    def _has_more(self, key: Hashable, draft: TranslatedDraft) -> bool:
+        """Whether a sequence has open questions or nodes worth expanding."""
+        return bool(self._open_questions(key)) or self._growth.can_expand(draft.growing)
 
     def grow(self) -> Growth:
         """Drafts one step. KV slots are shared as in `DraftModelDrafter`."""
@@ -160,8 +160,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         chosen = self._shares.expansions(trees, len(builder), most - len(builder))
         self.clock.enter("layout")
         for index, node in chosen:
-            key, draft = growing[index]
-            rows = len(builder)
+            rows, (key, draft) = len(builder), growing[index]
             if self._expand(builder, draft, node, most - rows):
                 expanded.append((key, draft, node))
             growth.rows[draft.spec.verifier] += len(builder) - rows
@@ -176,8 +175,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._add_children(logits, asked, expanded)
         grown = {key: question.draft for key, question in asked} | {key: draft for key, draft, _ in expanded}
         for key, draft in grown.items():
-            more = self._open_questions(key) or self._growth.can_expand(draft.growing)
-            draft.report(key, growth, last=not more)
+            draft.report(key, growth, last=not self._has_more(key, draft))
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
