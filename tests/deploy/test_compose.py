@@ -177,6 +177,21 @@ def test_a_service_takes_what_it_is_told(profile: str, name: str, monkeypatch: p
         assert settings.advertise.partition(":")[0] == name.removesuffix("-gpu")
 
 
+def test_a_target_on_vllm_has_no_setting_of_the_other_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"DRAFTWIRE_VERIFIER_GPUS": "2", "DRAFTWIRE_ENGINE_ARGUMENTS": "--dtype float16", "DRAFTWIRE_DRAFTER": "a:1"}
+    file = read_compose(FILE, told, "gpu", overrides=[ROOT / "docker-compose.vllm.yml"])
+    resolved = tmp_path / "resolved.yml"
+    resolved.write_text(yaml.safe_dump(file))
+    assert schema_errors(resolved) == ""
+    service = file["services"]["verifier-gpu"]
+    assert service["image"].endswith("-vllm") and "build" not in service and "gpu" in service["profiles"]
+    for variable, value in service["environment"].items():
+        monkeypatch.setenv(variable, value)
+    settings = load_settings(VerifierSettings, [])
+    assert (settings.engine, settings.model, settings.drafter) == ("vllm", "Qwen/Qwen3-4B", ("a:1",))
+    assert settings.engine_arguments == "--tensor-parallel-size=2 --dtype float16"
+
+
 @pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu"])
 def test_gpus(name: str) -> None:
     service = services("gpu-2" if name == "drafter-1-gpu" else "gpu")[name]

@@ -12,6 +12,22 @@ _VARIABLE = re.compile(
 )
 
 
+class Override(dict[str, Any]):
+    """A mapping that takes the place of the one that it would be merged with."""
+
+
+_RESET = object()
+"""Stands for the removal of what it would be merged with."""
+
+
+class _Loader(yaml.CSafeLoader):  # type: ignore[misc]
+    """Knows the tags of Compose."""
+
+
+_Loader.add_constructor("!override", lambda loader, node: Override(loader.construct_mapping(node, deep=True)))
+_Loader.add_constructor("!reset", lambda loader, node: _RESET)
+
+
 def variables(text: str) -> set[str]:
     """Returns the names of the variables that a text refers to."""
     return {found["plain"] or found["name"] for found in _VARIABLE.finditer(text)} - {None}
@@ -46,7 +62,7 @@ def _resolved(node: Any, environment: Mapping[str, str]) -> Any:
     if isinstance(node, list):
         return [_resolved(item, environment) for item in node]
     if isinstance(node, dict):
-        return {key: _resolved(item, environment) for key, item in node.items()}
+        return type(node)({key: _resolved(item, environment) for key, item in node.items()})
     return node
 
 
@@ -75,8 +91,11 @@ def merged(base: Any, override: Any, key: str = "") -> Any:
     Raises:
         ValueError: both files have some other list, whose merging is not implemented here.
     """
+    if isinstance(override, Override):
+        return dict(override)
     if isinstance(base, dict) and isinstance(override, dict):
-        return base | {name: merged(base.get(name), value, name) for name, value in override.items()}
+        both = base | {name: merged(base.get(name), value, name) for name, value in override.items()}
+        return {name: value for name, value in both.items() if value is not _RESET}
     if isinstance(base, list) and isinstance(override, list):
         if key != "volumes":
             raise ValueError(f"{key}: is not known here")
@@ -85,7 +104,7 @@ def merged(base: Any, override: Any, key: str = "") -> Any:
 
 
 def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    file: dict[str, Any] = _resolved(yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader), environment)
+    file: dict[str, Any] = _resolved(yaml.load(path.read_text(encoding="utf-8"), _Loader), environment)
     return file
 
 
