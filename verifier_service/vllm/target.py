@@ -13,7 +13,7 @@ from typing import Any
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.adapters.common.target_info import target_info
-from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.text.tokenizer import Tokenizer
@@ -28,6 +28,10 @@ log = get_logger(__name__)
 _FIRST_GUESS = (0.02, 0.2)
 """Assumed seconds of a step with one row, and of the largest one, until steps are measured."""
 _TASKS = ("generate",)
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+"""Places of a file that its checkpoint's fingerprint depends on, and their bytes: training changes nearly all
+weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,7 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         tokenizer_sha256=tokenizer.sha256,
     )
     info.eos_token_ids.extend(_eos_token_ids(engine, model))
+    info.fingerprint = fingerprint_of(checkpoint.directory, tokenizer.sha256)
     info.numerics = hashlib.sha256(numerics.encode()).hexdigest()
     info.numerics_description = numerics
     log.info(
@@ -198,6 +203,19 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         slots=slots or scheduler.max_num_seqs * model.max_model_len,
         adapters=adapters,
     )
+
+
+def fingerprint_of(directory: Path, tokenizer_sha256: str) -> str:
+    """Returns the fingerprint of a checkpoint, by its configuration and a sample of its weights' files."""
+    found = hashlib.sha256(tokenizer_sha256.encode())
+    for file in sorted(each for each in directory.iterdir() if each.name == CONFIG or each.suffix in _WEIGHTS):
+        size = file.stat().st_size
+        found.update(f"{file.name} {size}".encode())
+        with file.open("rb") as content:
+            for start in range(0, size, max(_SAMPLE_BYTES, size // _SAMPLES)):
+                content.seek(start)
+                found.update(content.read(_SAMPLE_BYTES))
+    return found.hexdigest()
 
 
 def _digest(directory: str) -> str:

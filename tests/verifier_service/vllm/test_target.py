@@ -1,0 +1,35 @@
+"""The fingerprint of a target that vLLM serves, whose weights this process does not load."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.harness.checkout import MODELS
+from verifier_service.vllm.target import fingerprint_of
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    shutil.copytree(MODELS / "draft", tmp_path / "copied")
+    return tmp_path / "copied"
+
+
+def test_copies_have_the_same_one(copied: Path) -> None:
+    (copied / "README.md").write_text("not a part of the model")
+    assert fingerprint_of(copied, "t") == fingerprint_of(MODELS / "draft", "t")
+    assert fingerprint_of(copied, "t") != fingerprint_of(copied, "another tokenizer")
+
+
+def test_other_models_have_others(copied: Path) -> None:
+    found = {fingerprint_of(MODELS / name, "t") for name in ("draft", "draft-early", "target")}
+    assert len(found) == 3
+    before = fingerprint_of(copied, "t")
+    (copied / "config.json").write_text((copied / "config.json").read_text() + " ")
+    assert fingerprint_of(copied, "t") != before
+
+
+def test_files_without_content_and_none_at_all(tmp_path: Path) -> None:
+    nothing = fingerprint_of(tmp_path, "t")
+    (tmp_path / "model.safetensors").touch()
+    assert fingerprint_of(tmp_path, "t") != nothing
