@@ -82,6 +82,8 @@ class CommandThread:
     def _take(self, wait: float | None) -> bool:
         """Runs the posted commands, first waiting up to `wait` seconds for one; returns False if the thread is to
         end."""
+        if wait == 0 and not self._commands and not self._stopping:
+            return True  # a command that is posted meanwhile is taken after the next unit
         with self._changed:
             if not self._commands and not self._stopping and wait != 0:
                 self._changed.wait(wait)
