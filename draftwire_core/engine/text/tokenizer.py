@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError, TemplateSyntaxError
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -190,8 +191,15 @@ class Tokenizer:
             raise ChatTemplateError("the target's tokenizer has no chat template; --chat-template gives it one")
         try:
             return self._render(*with_tools(self.chat_format, messages, tools), rendering)
+        except TemplateSyntaxError as error:
+            raise ChatTemplateError(
+                f"the target's chat template is not valid: {error} (line {error.lineno}); the verifier's "
+                "--chat-template replaces it"
+            ) from error
         except Exception as error:  # templates are programs of the checkpoint and may raise anything
-            raise ChatTemplateError(str(error)) from error
+            # What a template itself raises is meant for the caller.
+            text = str(error) if type(error) is TemplateError else f"the chat template fails: {error}"
+            raise ChatTemplateError(text) from error
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], rendering: ChatRendering

@@ -166,9 +166,17 @@ class TestChat:
         (turn,) = made.encode("<|turn|>", add_special_tokens=False)
         assert made.encode(text, add_special_tokens=False).count(turn) == 3
 
-    def test_a_template_that_refuses_says_why(self) -> None:
-        with pytest.raises(ChatTemplateError, match="the first has to be system"):
-            tokenizer("target", STRICT).render_chat([{"role": "user", "content": "hi"}])
+    @pytest.mark.parametrize(
+        ("template", "words"),
+        [
+            ("{% for m in messages %}\n{{ m.content }", r"template is not valid: .*\(line 2\); .*--chat-template"),
+            ("{{ messages[0].content + 1 }}", "the chat template fails: can only concatenate"),
+            (STRICT, "^the first has to be system$"),
+        ],
+    )
+    def test_a_template_at_fault_is_told_from_one_that_refuses(self, template: str, words: str) -> None:
+        with pytest.raises(ChatTemplateError, match=words):
+            tokenizer("target", template).render_chat([{"role": "user", "content": "hi"}])
 
     @pytest.mark.parametrize("template", [PLAIN, STRICT])
     def test_one_of_a_file_takes_the_place_of_its_own(self, template: str, tmp_path: Path) -> None:
