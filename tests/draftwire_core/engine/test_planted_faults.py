@@ -67,14 +67,14 @@ def causal_mask(patch: Patch) -> None:
 
 
 def slot_handed_out_twice(patch: Patch) -> None:
-    take = SlotPool.take
+    take = SlotPool.take_list
 
-    def twice(self: SlotPool, count: int, after: int = PADDING_SLOT) -> np.ndarray:
+    def twice(self: SlotPool, count: int, after: int = PADDING_SLOT) -> list[int]:
         slots = take(self, count, after)
         slots[-1] = slots[0]
         return slots
 
-    patch.setattr(SlotPool, "take", twice)
+    patch.setattr(SlotPool, "take_list", twice)
     patch.setattr(SlotPool, "give_back", lambda self, slots: None)
 
 

@@ -97,6 +97,6 @@ def test_code_that_comes_along_is_not_run_unasked(checkpoint: Path, trace: Path,
     config["model_type"] = "brought"
     config.pop("tokenizer_class", None)
     (checkpoint / file).write_text(json.dumps(config))
-    with pytest.raises(ModelLoadError, match="contains custom code"):
+    with pytest.raises(ModelLoadError, match="has code of its own, which runs only if --trust-remote-code"):
         load(checkpoint) if file == "config.json" else Tokenizer.load(str(checkpoint))
     assert not trace.exists()
