@@ -56,7 +56,8 @@ class AnswerPlan:
         told = self.chat_format
         if self.use.offered and (told is None or told.tool_calls is None):
             raise GatewayError(
-                "tools: the served model has no chat template that this gateway can call tools with",
+                "tools: the served model has no chat template that this gateway can call tools with; the verifier's "
+                "--chat-template replaces it",
                 param="tools",
                 code="unsupported_parameter",
             )

@@ -80,10 +80,17 @@ def build(library: Path = LIBRARY, sources: Path = SOURCES, say: Callable[[str],
 
 
 def _run(command: list[str]) -> None:
+    name = next((Path(part).name for part in command if part.endswith(".c")), LIBRARY.name)
     try:
         subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"the C code does not compile on this machine: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{name} is not compiled after {COMPILE_SECONDS} s: this machine is busy or slow") from error
+    except subprocess.CalledProcessError as error:  # the compiler has said why
+        raise BuildError(
+            f"{name} does not compile on this machine: {command[0]} ended with {error.returncode}"
+        ) from error
+    except OSError as error:
+        raise BuildError(f"{name} does not compile on this machine: {error}") from error
 
 
 if __name__ == "__main__":

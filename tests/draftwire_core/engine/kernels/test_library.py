@@ -128,9 +128,15 @@ def test_a_build_without_the_hash_fails(sources: Path, tmp_path: Path) -> None:
 def test_a_build_that_fails_leaves_the_library_as_it_is(refused: Path, sources: Path) -> None:
     refused.write_bytes(b"as before")
     change(sources / "abi.c", "return &abi", "return abi_of_nothing")
-    with pytest.raises(build.BuildError, match="does not compile"):
+    with pytest.raises(build.BuildError, match=r"^abi\.c does not compile on this machine: \S+ ended with 1$"):
         build.build(refused, sources)
     assert refused.read_bytes() == b"as before"
+
+
+def test_a_build_that_takes_too_long_says_so(refused: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "COMPILE_SECONDS", 0)
+    with pytest.raises(build.BuildError, match=r"^abi\.c is not compiled after 0 s: this machine is busy or slow$"):
+        build.build(refused, sources)
 
 
 def test_a_build_reports_each_file(refused: Path, sources: Path) -> None:
