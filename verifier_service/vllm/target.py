@@ -206,9 +206,16 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
 
 
 def fingerprint_of(directory: Path, tokenizer_sha256: str) -> str:
-    """Returns the fingerprint of a checkpoint, by its configuration and a sample of its weights' files."""
+    """Returns the fingerprint of a checkpoint, by its configuration and a sample of its weights' files.
+
+    Weights that vLLM keeps elsewhere (`--download-dir`) count by the directory's name: that of a hub's model is the
+    commit.
+    """
     found = hashlib.sha256(tokenizer_sha256.encode())
-    for file in sorted(each for each in directory.iterdir() if each.name == CONFIG or each.suffix in _WEIGHTS):
+    weights = sorted(each for each in directory.iterdir() if each.suffix in _WEIGHTS)
+    if not weights:
+        found.update(directory.resolve().name.encode())
+    for file in (directory / CONFIG, *weights):
         size = file.stat().st_size
         found.update(f"{file.name} {size}".encode())
         with file.open("rb") as content:

@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
-from tests.harness.checkout import ROOT
+from draftwire import Client
+from tests.harness.checkout import MODELS, ROOT
 from tests.harness.services.service_process import ServiceProcess
+from tests.harness.waiting import LONG_PATIENCE
 
 VLLM_ARGUMENTS = (
     "--enforce-eager",
@@ -70,3 +72,18 @@ class VllmVerifier(ServiceProcess):
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
+
+
+@contextmanager
+def vllm_client(logs: Path, engine: Sequence[str], variables: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """Yields a client of a verifier of the bundled target, which ends with the block, and well. For the arguments see
+    VllmVerifier."""
+    flags = ("--model", str(MODELS / "target"), "--max-sequences", "4")
+    service = VllmVerifier(flags, logs, variables, engine=engine)
+    try:
+        with Client(service.serving().address, timeout=LONG_PATIENCE) as client:
+            yield client
+    finally:
+        service.process.terminate()
+        status = service.process.wait(LONG_PATIENCE)
+    assert status == 0

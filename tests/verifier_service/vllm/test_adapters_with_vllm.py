@@ -18,7 +18,7 @@ from benchmarks.peers.vllm_environment import vllm_environment
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
 from tests.harness.checkout import MODELS
-from tests.harness.services.vllm_verifier import VllmVerifier
+from tests.harness.services.vllm_verifier import vllm_client
 from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = [
@@ -64,18 +64,8 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(merged: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    service = VllmVerifier(
-        ("--model", str(MODELS / "target"), "--max-sequences", "4"),
-        tmp_path_factory.mktemp("vllm"),
-        engine=("--lora-modules", f"other={merged.parent / 'adapter'}"),
-    )
-    try:
-        with Client(service.serving().address, timeout=LONG_PATIENCE) as made:
-            yield made
-    finally:
-        service.process.terminate()
-        status = service.process.wait(LONG_PATIENCE)
-    assert status == 0
+    with vllm_client(tmp_path_factory.mktemp("vllm"), ("--lora-modules", f"other={merged.parent / 'adapter'}")) as made:
+        yield made
 
 
 def test_a_request_names_its_adapter(client: Client, merged: Path) -> None:

@@ -13,8 +13,8 @@ from benchmarks.harness.services import Services
 from benchmarks.peers.vllm_environment import vllm_environment
 from draftwire import Client, Generation, Speculation
 from tests.harness.checkout import MODELS
-from tests.harness.services.vllm_verifier import VllmVerifier
-from tests.harness.waiting import LONG_PATIENCE, sometimes
+from tests.harness.services.vllm_verifier import vllm_client
+from tests.harness.waiting import sometimes
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,19 +28,9 @@ ASKED: dict[str, Any] = {"max_tokens": 64, "temperature": 0.8, "seed": 1, "ignor
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     cores = os.sched_getaffinity(0)
-    service = VllmVerifier(
-        ("--model", str(MODELS / "target"), "--max-sequences", "4"),
-        tmp_path_factory.mktemp("vllm"),
-        {"VLLM_CPU_OMP_THREADS_BIND": f"{min(cores)}|{max(cores)}"},
-        engine=("--tensor-parallel-size", "2"),
-    )
-    try:
-        with Client(service.serving().address, timeout=LONG_PATIENCE) as made:
-            yield made
-    finally:
-        service.process.terminate()
-        status = service.process.wait(LONG_PATIENCE)
-    assert status == 0
+    bound = {"VLLM_CPU_OMP_THREADS_BIND": f"{min(cores)}|{max(cores)}"}
+    with vllm_client(tmp_path_factory.mktemp("vllm"), ("--tensor-parallel-size", "2"), bound) as made:
+        yield made
 
 
 def test_drafts_a_swap_and_a_lost_drafter_change_nothing(client: Client) -> None:

@@ -29,7 +29,11 @@ def test_other_models_have_others(copied: Path) -> None:
     assert fingerprint_of(copied, "t") != before
 
 
-def test_files_without_content_and_none_at_all(tmp_path: Path) -> None:
-    nothing = fingerprint_of(tmp_path, "t")
-    (tmp_path / "model.safetensors").touch()
-    assert fingerprint_of(tmp_path, "t") != nothing
+def test_weights_that_lie_elsewhere_count_by_the_directorys_name(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    other = copied.with_name("another commit")
+    shutil.copytree(copied, other)
+    elsewhere = fingerprint_of(copied, "t")
+    assert elsewhere != fingerprint_of(other, "t")
+    (copied / "model.safetensors").touch()
+    assert elsewhere != fingerprint_of(copied, "t")

@@ -274,13 +274,19 @@ def test_top_shows_steps_and_drafters(
 ) -> None:
     client.drafters.attach(drafter, name="draft")
     run = Command(monkeypatch, capsys)
-    with client.stream(PROMPT, max_tokens=2000, ignore_eos=True, fit_max_tokens=True) as stream:
-        next(stream)
-        done = run("top", "--once", "--json", "--interval", "1", "--verifier", client.address)
-        assert done.code == 0, done.err
-    [verifier], [shown] = (json.loads(done.out)[each] for each in ("verifiers", "drafters"))
+
+    def while_it_runs() -> tuple[Any, ...] | None:
+        """What is shown; None if the pool, which has to share a core with vLLM here, answers too late."""
+        with client.stream(PROMPT, max_tokens=2000, ignore_eos=True, fit_max_tokens=True) as stream:
+            next(stream)
+            done = run("top", "--once", "--json", "--interval", "1", "--verifier", client.address)
+            assert done.code == 0, done.err
+        [verifier], drafters = (json.loads(done.out)[each] for each in ("verifiers", "drafters"))
+        return (verifier, *drafters) if drafters and verifier["running"] and verifier["tokens_per_second"] else None
+
+    verifier, shown = sometimes(while_it_runs, "it is shown while the request runs")
     assert (verifier["state"], verifier["running"]) == ("ready", 1)
-    assert verifier["tokens_per_second"] > 0 and verifier["time_shares"]["forward"] > 0
+    assert verifier["time_shares"]["forward"] > 0
     assert verifier["planner"]["sequences_per_step"] == 1.0 and verifier["planner"]["plain_tokens_per_second"] > 0
     assert (shown["name"], shown["state"], shown["sequences"]) == ("draft", "ready", 1)
 

@@ -4,199 +4,25 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from draftwire import Learning as Report
-from draftwire import ServedRequest, SpeculationStats, StepCost, Traffic
 from draftwire.errors import (
-    DraftwireError,
     NotEnabledError,
-    RolloutNotFoundError,
     UnavailableError,
     UnsupportedDrafterError,
 )
 from draftwire_core.engine.drafters.lookup.shared_text_file import read_shared_texts
-from draftwire_core.engine.text.tokenizer import Tokenizer
-from draftwire_core.training.learning import further_verifier, learning_loop
-from draftwire_core.training.learning.further_verifier import FurtherVerifier
-from draftwire_core.training.learning.learning_directory import LearningState, Versions
-from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
-from draftwire_core.training.learning.seats.local_seat import LocalSeat
-from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
+from draftwire_core.training.learning import learning_loop
+from draftwire_core.training.learning.learning_loop import LearningLoop
+from draftwire_core.training.learning.text_learner import TextLearner
 from draftwire_core.training.learning.texts.text_store import TextStore
-from draftwire_core.training.refresh.trial import TrialOptions
 from draftwire_tools.serve.learner_process import LOOKUP_TEXTS
-from tests.harness.waiting import eventually
-
-TEXT = [10, 11, 12, 13, 14, 15]
-
-
-class Verifier:
-    """A client of a verifier that serves the same texts again and again, while `busy`."""
-
-    address = "verifier:1"
-
-    def __init__(self, base: str, tokenizer: str, gain: int = 2) -> None:
-        """gain: draft tokens that are accepted if a new drafter drafts, against 1 of the old one."""
-        self.drafters = self
-        self.base = self.drafting = base
-        self.new = ""
-        self.fingerprint, self.tokenizer, self.gain = "target", tokenizer, gain
-        self.busy, self.restarted = True, False
-        self.likeliest = False
-        """Whether the learner asks for the likeliest tokens."""
-        self.forgets = False
-        """Whether it restarts after the next rollout has begun."""
-        self.errors: dict[str, DraftwireError] = {}
-        """The errors of the next calls, by their names."""
-        self.calls: list[str] = []
-        self.asked: list[str] = []
-        self.reports: list[Report] = []
-        self._count = self._answers = 0
-        self._waiting: list[ServedRequest] = []
-
-    def model_info(self, *, timeout: float = 0.0) -> Any:
-        self._call("model_info")
-        planner = SimpleNamespace(step_costs=[StepCost(1, 0.01)], steps=0, sequences=0)
-        engine = SimpleNamespace(running_sequences=0, waiting_requests=0, planner=planner)
-        return SimpleNamespace(fingerprint=self.fingerprint, tokenizer_sha256=self.tokenizer, engine=engine)
-
-    def follow_traffic(self, *, likeliest: bool) -> Any:
-        self._call("follow_traffic")
-        self.likeliest = likeliest
-        return Stream(self)
-
-    def generate(self, prompt: list[int], *, speculation: Any, **_: Any) -> None:
-        self.asked.append(speculation.drafter)
-        self._waiting.append(self._served(prompt, speculation.drafter))
-
-    def report_learning(self, name: str, learning: Report, *, timeout: float) -> None:
-        self._call("report_learning")
-        assert name == self.drafting
-        self.reports.append(learning)
-
-    def list(self) -> list[Any]:
-        found = [self.drafting] if self.drafting else []
-        return [SimpleNamespace(name=each, address=each, state="ready") for each in ("local:ngram", *found)]
-
-    def rollouts(self) -> list[Any]:
-        old, new = (SimpleNamespace(name=each, drafting_per_step=0.001) for each in (self.drafting, self.new))
-        return [SimpleNamespace(old=old, new=new, state="running")] if self.new else []
-
-    def rollout(self, old: str, new: str, share: float, *, timeout: float) -> Any:
-        self._call("rollout")
-        assert old == self.drafting
-        self.new, self.forgets = "" if self.forgets else new, False
-        return SimpleNamespace(new=SimpleNamespace(name=new))
-
-    def promote(self, new: str) -> None:
-        self._call("promote")
-        self.drafting, self.new = new, ""
-
-    def withdraw(self, new: str) -> None:
-        self._call("withdraw")
-        if new != self.new:
-            raise RolloutNotFoundError("none")
-        self.new = ""
-
-    def swap(self, old: str, new: str, *, timeout: float) -> Any:
-        self._call("swap")
-        assert old == self.drafting
-        self.drafting = new
-        return SimpleNamespace(drafter=SimpleNamespace(name=new))
-
-    def next(self) -> list[ServedRequest]:
-        found, self._waiting = self._waiting, []
-        if not found and self.busy:
-            self._count += 1
-            side = self.new if self.new and self._count % 2 else self.drafting
-            found = [self._served([3 + self._count % 97, 5], side)]
-        return found
-
-    def _served(self, prompt: list[int], drafter: str) -> ServedRequest:
-        self._answers += 1
-        accepted = self.gain if drafter == self.new else 1
-        stats = SpeculationStats(10, 20, 30, accepted, 0, [])
-        served = ServedRequest(prompt, [*TEXT, 20 + self._answers % 80], stats, ["local:ngram", drafter])
-        if not self.likeliest:
-            return served
-        tops = [each for token in served.token_ids for each in (token, 3)]
-        return replace(served, top=2, top_token_ids=tops, top_log_probs=[-0.1, -3.0] * len(served.token_ids))
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if name in self.errors:
-            raise self.errors.pop(name)
-
-
-class Stream:
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier, self._closed = verifier, False
-
-    def __iter__(self) -> Iterator[Traffic]:
-        yield Traffic([], 0)
-        while not self._closed:
-            time.sleep(0.002)
-            if "stream" in self._verifier.errors:
-                raise self._verifier.errors.pop("stream")
-            if self._verifier.restarted:
-                self._verifier.restarted = False
-                yield Traffic([], 0)
-            if requests := self._verifier.next():
-                yield Traffic(requests, 0)
-
-    def close(self) -> None:
-        self._closed = True
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BACKOFF", "_LOOK_SECONDS", "_POLL_SECONDS"):
-        monkeypatch.setattr(learning_loop, name, 0.02)
-    monkeypatch.setattr(further_verifier, "_BACKOFF", 0.02)
-
-
-class Learning:
-    """A verifier, and loops on its traffic in one directory."""
-
-    def __init__(self, draft: Path, place: Path) -> None:
-        self.draft, self.place = draft, place
-        self.base = f"local:draft?model={draft}&kv_slots=512"
-        self.verifier = Verifier(self.base, Tokenizer.load(str(draft)).sha256)
-        self.told: list[str] = []
-        self.training = TextTraining(steps=8, epochs=50, step_tokens=64, learning_rate=1e-2)
-
-    def run(self, rounds: int = 1, *, idle: Any = None, further: Any = None) -> LearningLoop:
-        client: Any = self.verifier
-        others = [] if further is None else [FurtherVerifier(further, self.told.append)]
-        loop = LearningLoop(
-            client, self.place, LocalSeat(Versions(self.place)), LearningOptions(tokens=150, replay_tokens=300),
-            self.training, TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle, further=others,
-        )  # fmt: skip
-        loop.run(rounds)
-        return loop
-
-    @property
-    def state(self) -> LearningState:
-        found = LearningState.read(self.place)
-        assert found is not None
-        return found
-
-    @property
-    def versions(self) -> list[str]:
-        return sorted(each.name for each in self.place.glob("v*"))
-
-
-@pytest.fixture
-def learning(draft: Path, tmp_path: Path) -> Learning:
-    return Learning(draft, tmp_path / "learned")
+from tests.harness.stand_ins.learning_verifier import TEXT, Learning
 
 
 def test_a_better_checkpoint_takes_over(learning: Learning) -> None:
@@ -247,61 +73,6 @@ def test_probabilities_are_collected_and_learned_if_it_asks_for_them(
     assert given[0] == {0}
     assert 2 in given[2]
     assert given[3] == {0}
-
-
-class Further(Verifier):
-    """Another verifier, whose drafter has a name of its own, as one that was attached by name."""
-
-    address = "further:2"
-
-    def list(self) -> list[Any]:
-        return [SimpleNamespace(name="mine", address=self.drafting, state="ready")]
-
-    def swap(self, old: str, new: str, *, timeout: float) -> Any:
-        assert old == "mine"
-        return super().swap(self.drafting, new, timeout=timeout)
-
-
-def test_a_further_verifier_gives_its_texts_and_drafts_with_what_takes_over(learning: Learning) -> None:
-    further = Further(learning.base, learning.verifier.tokenizer)
-    learning.verifier.busy = False  # a trial is decided by the learner's own requests
-    learning.run(further=further)
-    assert learning.state.promoted == 1
-    assert further.drafting == learning.base, "the round ended before it was asked again"
-    learning.run(further=further)
-    assert further.drafting == f"local:draft?model={learning.place}/v00001&kv_slots=512"
-    assert further.calls.count("rollout") == 0
-    assert learning.told.count("following further:2, too") == 2
-
-
-def test_a_further_verifier_that_is_lost_or_restarts_is_asked_again(learning: Learning) -> None:
-    further: Any = Further(learning.base, learning.verifier.tokenizer)
-    further.errors = {"model_info": UnavailableError("gone"), "swap": UnavailableError("gone again")}
-    verifier, seat = FurtherVerifier(further, learning.told.append), LocalSeat(Versions(learning.place))
-    state = LearningState("target", base=learning.base, promoted=1)
-
-    def serves() -> bool:
-        return bool(verifier.take(seat, state))
-
-    eventually(serves, "it is followed again")
-    said = [each.partition("lost: ")[2].partition(";")[0] for each in learning.told if "lost" in each]
-    assert said == ["gone", "gone again"]
-    learned = further.drafting
-    assert learned.startswith(f"local:draft?model={learning.place}/v00001")
-    further.drafting, further.restarted = learning.base, True
-    eventually(lambda: serves() and further.drafting == learned, "it drafts with it again")
-    further.errors, further.restarted = {"follow_traffic": NotEnabledError("no traffic")}, True
-    with pytest.raises(NotEnabledError, match="no traffic"):
-        eventually(lambda: serves() and not further.errors, "it is refused")
-    verifier.close()
-
-
-def test_the_texts_of_another_target_are_left_out(learning: Learning) -> None:
-    further = Further(learning.base, learning.verifier.tokenizer)
-    further.fingerprint = "other"
-    learning.run(further=further)
-    assert learning.told.count("further:2: has another target; its texts are left out") == 1
-    assert "follow_traffic" not in further.calls
 
 
 def lookup_texts(learning: Learning) -> list[list[int]]:
