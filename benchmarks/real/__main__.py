@@ -11,8 +11,8 @@ them through its chat template; Gemma 3, a base model without one, as a text to 
 The verifier has one core and one thread, the drafter another core, and llama.cpp the verifier's. Answers end where the
 model ends them. Loops are cut: each prompt is first answered plainly, and where that answer begins to repeat itself
 (`loops.py`), later requests end. Then all ways take turns from request to request. A speed-up is a rate over that of
-plain decoding in the same run, after the first tokens of each answer; means over tasks are geometric. llama.cpp is the
-wheel of xllamacpp, with its fastest kind of speculation by one prompt of each task.
+plain decoding in the same run, after the first tokens of each answer; means over tasks are geometric. llama.cpp is
+compiled for this processor, and speculates by its fastest kind by one prompt of each task.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from benchmarks.harness.pair_options import add_run_options
 from benchmarks.harness.real_files import REAL_MODELS
 from benchmarks.harness.report import print_report
 from benchmarks.harness.services import Services
+from benchmarks.peers.catalogue import LLAMA_COMPILED
 from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.real.loops import cut_length
 from benchmarks.real.measurements import Measurements
 from benchmarks.real.prompts import TASKS, RealPrompt, real_prompts
-from benchmarks.real.ways import LLAMA_ENVIRONMENT, TEMPERATURES, Asked, LlamaProcesses, Ours, Way, our_ways
+from benchmarks.real.ways import TEMPERATURES, Asked, LlamaProcesses, Ours, Way, our_ways
 from draftwire import AsyncClient
 from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.turns import Request, turns
@@ -113,7 +114,7 @@ async def without_loops(plain: Ours, asked: Sequence[Asked]) -> tuple[list[Asked
 async def llama_ways(llama: LlamaProcesses, asked: Sequence[Asked]) -> tuple[list[Way], dict[str, str]]:
     """Starts llama.cpp plain and with its fastest kind of speculation; returns both, and what was tried."""
     try:
-        await asyncio.to_thread(LLAMA_ENVIRONMENT.prepare)
+        await asyncio.to_thread(LLAMA_COMPILED.prepare)
         ways: list[Way] = [await asyncio.to_thread(llama.start, "plain", {})]
     except PeerUnavailable as problem:
         return [], {"llama.cpp": f"not measured: {problem}"}
@@ -190,8 +191,8 @@ def main() -> int:
     figures["outputs that differ"] = sum(
         int(str(count)) for name, count in figures.items() if name.endswith(": outputs that differ")
     )
-    if LLAMA_ENVIRONMENT.ready:
-        figures["versions"] = ", ".join(f"{name} {number}" for name, number in LLAMA_ENVIRONMENT.versions.items())
+    if LLAMA_COMPILED.ready:
+        figures["versions"] = ", ".join(f"{name} {number}" for name, number in LLAMA_COMPILED.versions.items())
     print_report("real", figures, options)
     return bool(figures["outputs that differ"])
 

@@ -10,29 +10,27 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.harness.services import Services
-from benchmarks.peers.catalogue import Method, Peer, Setting
-from benchmarks.peers.environment import Environment, PeerUnavailable
+from benchmarks.peers.catalogue import LLAMA_COMPILED, Method, Peer, Setting
+from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.peers.process import PeerProcess
 from draftwire import AsyncClient, Speculation
 from draftwire.errors import DraftwireError
 from draftwire_tools.turns import Request, run_request
 
 TEMPERATURES = (0.0, 0.7)
-LLAMA_ENVIRONMENT = Environment("llama.cpp-real", ("xllamacpp==2026.10.11549",), ("xllamacpp",))
-"""Environment of llama.cpp."""
-LLAMA = Peer(
-    "llama.cpp",
-    "benchmarks.peers.runners.run_llama_file",
-    (Method("plain"),),
-    LLAMA_ENVIRONMENT,
-)
-"""llama.cpp, compiled for any processor with AVX2."""
+LLAMA = Peer("llama.cpp", "benchmarks.peers.runners.run_llama_file", (Method("plain"),), LLAMA_COMPILED)
+"""llama.cpp, compiled for this processor."""
 LLAMA_SPECULATION: dict[str, Setting] = {
-    "ngram-simple": {"type": "ngram-simple", "options": {"size_n": 3, "size_m": 8}},
-    "ngram-map-k": {"type": "ngram-map-k", "options": {"size_n": 3, "size_m": 8}},
-    "ngram-mod": {"type": "ngram-mod", "options": {"n_match": 3, "n_min": 1, "n_max": 8}},
-    "ngram-cache": {"type": "ngram-cache"},
-    "draft model": {"type": "draft-simple", "options": {"n_max": 5}},
+    "ngram-simple": {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 3, "spec-ngram-simple-size-m": 8},
+    "ngram-map-k": {"spec-type": "ngram-map-k", "spec-ngram-map-k-size-n": 3, "spec-ngram-map-k-size-m": 8},
+    "ngram-mod": {
+        "spec-type": "ngram-mod",
+        "spec-ngram-mod-n-match": 3,
+        "spec-ngram-mod-n-min": 1,
+        "spec-ngram-mod-n-max": 8,
+    },
+    "ngram-cache": {"spec-type": "ngram-cache"},
+    "draft model": {"spec-type": "draft-simple", "spec-draft-n-max": 5},
 }
 """llama.cpp's kinds of speculation; the fastest is measured."""
 
@@ -131,7 +129,7 @@ class LlamaProcesses:
         self._core = core
         self._running: dict[str, PeerProcess] = {}
         self.about = ""
-        """llama.cpp's own words on its instruction sets."""
+        """llama.cpp's version and compiler."""
 
     def start(self, kind: str, setting: Setting) -> Llama:
         """Starts a kind of speculation. Raises PeerUnavailable."""
