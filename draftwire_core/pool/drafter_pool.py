@@ -162,6 +162,7 @@ class DrafterPool(DrafterEvents):
         """
         for drafter in self.roster:
             drafter.pause_policy.price(result.plain_seconds, result.node_tokens)
+            drafter.pause_policy.interference.observe(result.slowness, busy=drafter.busy)
         for source, seconds in result.feature_seconds.items():
             reader = self.roster.find(source)
             if reader is not None:

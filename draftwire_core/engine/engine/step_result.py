@@ -121,3 +121,5 @@ class StepResult:
     """Features for drafters outside the engine's thread."""
     feature_seconds: dict[str, float] = field(default_factory=dict)
     """Seconds that features took since the last step, by the drafter they are for."""
+    slowness: float = 0.0
+    """Seconds of a plain step over those that the cost model, measured at load, gives it; 0 for other steps."""

@@ -134,8 +134,9 @@ class StepCost:
         points = {0, min(1, most), most, *(each - rows for each in self._rows if rows < each < rows + most)}
         return max(points, key=lambda count: (tokens + count) / (self.seconds(rows + count, sequences) - apart))
 
-    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> float:
+        """Adds a measured step of so many sequences. seen: total positions that its rows attended to. Returns its
+        seconds over those of the curve, as it was measured at load."""
         found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
         plain, before = rows == sequences, self._before
         if before is not None and before[0] != plain and found and before[1]:
@@ -147,6 +148,7 @@ class StepCost:
         self._before = plain, found
         self._without_plain = 0 if plain else self._without_plain + 1
         self._context.add(seen / rows)
+        return found
 
     def _unscaled(self, rows: int, seen: float, read: float) -> float:
         return self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read

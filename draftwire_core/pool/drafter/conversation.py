@@ -28,7 +28,7 @@ from draftwire_core.pool.drafter.draft_messages import Dropped
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
 from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.gathering import Gathering
-from draftwire_core.pool.drafter.opening import OpenSequences
+from draftwire_core.pool.drafter.opening import DrafterOpening, OpenSequences
 from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, SequenceProposal
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
@@ -37,7 +37,12 @@ from draftwire_core.pool.standing.flood_limit import FloodLimit
 from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStanding, replaced_too_soon
 from draftwire_core.runtime.errors import ServiceError, not_found
 from draftwire_core.runtime.process.logs import get_logger
-from draftwire_core.runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
+from draftwire_core.runtime.rpc.handshake import (
+    CAPABILITY_FEATURES,
+    CAPABILITY_HIDDEN_STATES,
+    CAPABILITY_PING,
+    shown,
+)
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
 log = get_logger(__name__)
@@ -85,6 +90,7 @@ class DrafterConversation:
         self._open = OpenSequences(last_epoch, self._flood_limit)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
         self._gathering = Gathering(peer.capabilities, drafter.stats)
+        self._reads_features = CAPABILITY_FEATURES in peer.capabilities
 
     @property
     def writable(self) -> bool:
@@ -123,7 +129,7 @@ class DrafterConversation:
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Returns a future that resolves to whether the drafter has caught up with an open sequence."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence, or is paused."""
         opening = self._open.get(sequence_id)
         assert opening is not None, "the sequence is open"
         return opening.ready
@@ -141,11 +147,21 @@ class DrafterConversation:
         self._wire.close()
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Opens a sequence with its committed tokens; `opened` is done when the drafter has caught up."""
+        """Opens a sequence with its committed tokens, during a pause at its end; `opened` is done when the drafter has
+        caught up, or at once during a pause."""
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
-        opening = self._open.open(request, credit, self._clocks.now())
-        for message in draft_messages.openings(request, opening.epoch, credit):
+        opening = self._open.open(request, credit)
+        # Features are made from the beginning of a sequence on, for a drafter that has it.
+        if self._drafter.pause_policy.paused and not opening.always_draft and not self._reads_features:
+            opening.ready.set_result(True)
+        else:
+            self._begin(opening)
+
+    def _begin(self, opening: DrafterOpening) -> None:
+        """Sends an opening, with the tokens that are committed by now."""
+        request = self._open.begin(opening, self._clocks.now())
+        for message in draft_messages.openings(request, opening.epoch, opening.max_tree_nodes):
             self._wire.send(message)
         log.debug(
             "sequence opened",
@@ -165,6 +181,11 @@ class DrafterConversation:
         drafted_for, on_demand = self._open.hold(outcomes, hidden_states=hidden_states)
         if drafted_for:
             policy.stepped(drafted_for, on_demand=on_demand)
+        if self._open.catching_up:
+            policy.catching_up()
+        if not policy.paused:
+            for opening in self._open.waiting:
+                self._begin(opening)
         if not policy.paused or on_demand:
             batch = self._open.verdicts(
                 paused=policy.paused, max_tree_nodes=policy.max_tree_nodes, now=self._clocks.now()
@@ -175,6 +196,11 @@ class DrafterConversation:
             if not policy.paused:
                 policy.charge(self._seconds_since(began))
         policy.charge(self._stream.take_seconds())
+
+    @property
+    def busy(self) -> bool:
+        """Whether the drafter has something to compute."""
+        return bool(self._open) and (not self._drafter.pause_policy.paused or self._open.catching_up)
 
     def step_begun(self, step_seconds: float) -> None:
         """Lets the drafter gather its nodes in a step that is expected to take so long, if that saves messages."""
@@ -206,6 +232,8 @@ class DrafterConversation:
         opening = self._open.get(sequence_id)
         if opening is not None:
             self.forget(sequence_id)
+            if opening.waiting is not None:
+                return
             self._wire.send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
             log.debug(
                 "sequence closed", drafter=self._drafter.name, sequence_id=sequence_id, request_id=opening.request_id
@@ -316,8 +344,10 @@ class DrafterConversation:
 
     def _take_opened(self, opened: SequenceOpened) -> None:
         opening = self._open.get(opened.sequence_id, opened.epoch)
-        if opening is not None and not opening.ready.done():
-            opening.ready.set_result(True)
+        if opening is not None:
+            opening.caught_up = True
+            if not opening.ready.done():
+                opening.ready.set_result(True)
 
     def _take_error(self, error: SequenceError) -> None:
         opening = self._open.get(error.sequence_id, error.epoch)

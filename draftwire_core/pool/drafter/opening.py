@@ -15,6 +15,8 @@ from draftwire_core.pool.drafter.draft_messages import hidden_state
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.pool.standing.flood_limit import FloodLimit
 
+NOT_SENT = -1
+"""The epoch of an opening that waits for the end of a pause."""
 _MOST_SENT = 64
 """Maximum number of committed lengths whose sending times are kept."""
 
@@ -24,7 +26,7 @@ class DrafterOpening:
     """An opening, from OpenSequence to the end of the sequence with this drafter."""
 
     epoch: int
-    """Number of the opening, counted over all streams to the drafter."""
+    """Number of the opening, counted over all streams to the drafter; NOT_SENT before it is sent."""
     request_id: str
     """The request's name in logs."""
     max_tree_nodes: int
@@ -32,7 +34,11 @@ class DrafterOpening:
     always_draft: bool = False
     """Whether the sequence's verdicts are sent even while the drafter is paused."""
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Resolves to True once the drafter has caught up, to False if it never will."""
+    """Resolves to True once the drafter has caught up, or is paused; to False if it never will catch up."""
+    caught_up: bool = False
+    """Whether the drafter has caught up."""
+    waiting: SpeculatedRequest | None = None
+    """The request, until the opening is sent: a paused drafter gets none."""
     held: bool = False
     """Whether there are committed tokens that have not been sent yet."""
     _length: int = 0
@@ -103,16 +109,33 @@ class OpenSequences:
         opening = self._openings.get(sequence_id)
         return opening if opening is not None and epoch in (None, opening.epoch) else None
 
-    def open(self, request: SpeculatedRequest, max_tree_nodes: int, now: float) -> DrafterOpening:
-        """Opens a sequence, whose committed tokens are sent now. max_tree_nodes: its credit."""
+    def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> DrafterOpening:
+        """Opens a sequence, which waits for `begin`. max_tree_nodes: its credit."""
         self.forget(request.sequence_id)
-        self.epoch += 1
         order = request.order
-        opening = DrafterOpening(self.epoch, order.request_id, max_tree_nodes, order.always_draft)
-        opening.sent(len(request.tokens), now)
+        opening = DrafterOpening(NOT_SENT, order.request_id, max_tree_nodes, order.always_draft, waiting=request)
         self._openings[request.sequence_id] = opening
         self._flood_limit.opened(max_tree_nodes)
         return opening
+
+    def begin(self, opening: DrafterOpening, now: float) -> SpeculatedRequest:
+        """Gives a waiting opening its epoch. Returns the request, whose committed tokens are sent now."""
+        request, opening.waiting = opening.waiting, None
+        assert request is not None, "an opening begins once"
+        self.epoch += 1
+        opening.epoch = self.epoch
+        opening.sent(len(request.tokens), now)
+        return request
+
+    @property
+    def waiting(self) -> list[DrafterOpening]:
+        """The openings that have not begun."""
+        return [opening for opening in self._openings.values() if opening.waiting is not None]
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the drafter has yet to catch up with a sequence."""
+        return any(opening.waiting is None and not opening.caught_up for opening in self._openings.values())
 
     def forget(self, sequence_id: int) -> bool:
         """Drops a sequence. Returns whether it was open."""
@@ -125,14 +148,15 @@ class OpenSequences:
         return True
 
     def hold(self, outcomes: Iterable[SequenceOutcome], *, hidden_states: bool) -> tuple[int, bool]:
-        """Holds a step's committed tokens. Returns the number of sequences that were drafted for, and whether any of
-        those held always drafts."""
+        """Holds a step's committed tokens. Returns the number of sequences that were drafted for, or wait for the end
+        of a pause, and whether any of those held always drafts."""
         drafted_for, on_demand = 0, False
         for outcome in outcomes:
             opening = self._openings.get(outcome.sequence_id)
             if opening is not None:
-                opening.hold(outcome, hidden_states=hidden_states)
-                drafted_for += opening.ready.done()
+                if opening.waiting is None:
+                    opening.hold(outcome, hidden_states=hidden_states)
+                drafted_for += opening.caught_up or opening.waiting is not None
                 on_demand |= opening.always_draft
         return drafted_for, on_demand
 

@@ -114,6 +114,11 @@ class PooledDrafter(ABC):
         return False
 
     @property
+    def busy(self) -> bool:
+        """Whether the drafter computes while a step runs; those in the engine's own thread do not."""
+        return False
+
+    @property
     @abstractmethod
     def sequences(self) -> int:
         """Number of open sequences."""

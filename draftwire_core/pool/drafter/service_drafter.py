@@ -127,6 +127,11 @@ class ServiceDrafter(PooledDrafter):
         """Seconds until a full drafter may be asked again; 0 if it is not full."""
         return self._conversation.full_seconds if self._conversation is not None else 0.0
 
+    @property
+    def busy(self) -> bool:
+        """Whether the drafter has something to compute while a step runs."""
+        return self._conversation is not None and self._conversation.busy
+
     def has(self, sequence_id: int) -> bool:
         """Whether a sequence is open on the stream."""
         return self._conversation is not None and self._conversation.has(sequence_id)

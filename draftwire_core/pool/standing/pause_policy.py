@@ -6,6 +6,7 @@ import math
 
 from draftwire_core.engine.planning.drafting_account import DraftingAccount
 from draftwire_core.engine.planning.running_mean import RunningMean
+from draftwire_core.pool.standing.interference import Interference
 
 _FOR_EACH = 8
 """Nodes requested per node that a step verifies of a sequence: the verified ones, their alternatives and successors."""
@@ -32,6 +33,8 @@ _AT_ONCE = 0.5
 _MOST_OWED = 4.0
 """Most time of features, in steps, that a drafter owes. All later steps profit from those of a prompt, so they pay for
 them, but a drafter that never saves anything costs so much once."""
+_MOST_CATCHING_UP = 16.0
+"""Most time, in steps, that a drafter is charged with for slowing steps down while it catches up with sequences."""
 _WEIGHT = 1 / 8
 """Weight of a step in the running means."""
 
@@ -43,10 +46,11 @@ class PausePolicy:
     sequences take a noticeable part of every step. That is a waste if the drafter is useless or late, or if no draft
     pays under the current load.
 
-    A `DraftingAccount` decides whether the drafter is paused. Accepted tokens pay for the verification of its nodes and
-    for the processor time of messages to and from it. That time is measured, also during a pause. A paused drafter
-    receives no verdicts. When it is tried again, it first receives everything that was committed during the pause, then
-    the verdicts of each step as before. A trial lasts several steps, because a distant drafter's proposals arrive some
+    A `DraftingAccount` decides whether the drafter is paused. Accepted tokens pay for the verification of its nodes,
+    for the processor time of messages to and from it, and for the time by which the drafter slows steps down that it
+    shares a machine with. All of these are measured. A paused drafter receives no verdicts, and no sequences. When it
+    is tried again, it first receives all sequences and everything that was committed during the pause, then the
+    verdicts of each step as before. A trial lasts several steps, because a distant drafter's proposals arrive some
     steps after the verdict they follow.
     """
 
@@ -55,6 +59,11 @@ class PausePolicy:
         self._step_seconds = 0.0
         self._node_tokens = 0.0
         self._sequences = 1
+        self.interference = Interference()
+        """By how much the drafter slows steps down."""
+        self._catching_up = 0.0
+        """Time, in steps, by which the drafter slowed steps down while it caught up with sequences, and which it has
+        not earned yet. It is settled when the drafter is paused: a trial must not end before it has begun."""
         self.sharing = 1
         """Number of paused drafters that share the allowance for trials."""
         self._nodes = 0
@@ -127,7 +136,8 @@ class PausePolicy:
         always drafts. What a paused drafter does for that is no trial of it, and counts neither for nor against it.
         """
         self._sequences = sequences
-        if on_demand and self.paused:
+        was_paused = self.paused
+        if on_demand and was_paused:
             self._account.stepped(1.0 / self.sharing, drafted=False)
             self._nodes = self._accepted = self._drafted = 0
             self._wire_seconds = self._feature_seconds = 0.0
@@ -135,16 +145,25 @@ class PausePolicy:
         if self._drafted:
             self._nodes_verified.add(self._nodes / self._drafted)
         verification = self._nodes * self._node_tokens / sequences
-        paused = self.paused
         # The account debits the mean cost of a step; the difference to the measured cost is part of the income.
-        expected = 0.0 if paused else self._wire_share.value
+        expected = 0.0 if was_paused else self._wire_share.value
+        slowdown = 0.0 if was_paused else self.interference.share
         self._account.stepped(
-            (1.0 + verification) / (self.sharing if paused else 1),
-            saved=self._accepted / sequences - verification + expected - self._wire_cost(expected, paused=paused),
-            cost=expected,
-            drafted=not paused,
+            (1.0 + verification) / (self.sharing if was_paused else 1),
+            saved=self._accepted / sequences - verification + expected - self._wire_cost(expected, paused=was_paused),
+            cost=expected + slowdown,
+            drafted=not was_paused,
         )
         self._nodes = self._accepted = self._drafted = 0
+        if self._account.paid_off:
+            self._catching_up = 0.0
+        elif self.paused and not was_paused:
+            self._account.balance -= self._catching_up
+            self._catching_up = 0.0
+
+    def catching_up(self) -> None:
+        """Settles a step during which the drafter computes sequences that it does not draft for yet."""
+        self._catching_up = min(self._catching_up + self.interference.share, _MOST_CATCHING_UP)
 
     @property
     def paused(self) -> bool:
