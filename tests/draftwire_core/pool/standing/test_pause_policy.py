@@ -17,6 +17,7 @@ from draftwire_core.pool.standing.standings import DrafterClocks
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
+from tests.harness.verifier.running import Running
 
 
 @pytest.fixture(autouse=True)
@@ -283,6 +284,56 @@ def test_reading_before_the_time_of_a_step_is_known_is_paid_for_then() -> None:
     assert policy.paused
 
 
+def slowing(share: float) -> PausePolicy:
+    """The policy of a drafter that makes steps longer by this share while it computes."""
+    policy = priced()
+    for busy, slowness in ((True, 1.0 + share), (False, 1.0)):
+        for _ in range(64):
+            policy.interference.observe(slowness, busy=busy)
+    return policy
+
+
+@pytest.mark.parametrize(("share", "paused"), [(0.0, False), (0.2, True)])
+def test_one_that_slows_steps_down_by_more_than_it_saves_is_paused(share: float, paused: bool) -> None:
+    policy = slowing(share)
+    for number in range(200):
+        policy.verified(1, number % 10 == 0)  # a tenth of a step saved, and 1 % for messages
+        step(policy, timed=0.03 * 0.005)
+        if policy.paused:
+            break
+    assert policy.paused is paused
+
+
+def test_catching_up_is_paid_for_after_the_trial() -> None:
+    policy, other = slowing(0.1), slowing(0.1)
+    for each in (policy, other):
+        steps_until_pause(each)
+        steps_until_trial(each)
+    for _ in range(50):
+        policy.catching_up()
+    assert steps_until_pause(policy) == steps_until_pause(other), "the trial is as long"
+    assert steps_until_trial(policy) == pytest.approx(steps_until_trial(other) + 500, abs=50)
+
+
+def test_a_long_prompt_does_not_pause_it_for_good() -> None:
+    policy = slowing(0.5)
+    for _ in range(100_000):
+        policy.catching_up()
+    steps_until_pause(policy)
+    assert steps_until_trial(policy) < 2500
+
+
+def test_one_that_earns_its_catching_up_owes_nothing() -> None:
+    policy = slowing(0.1)
+    for _ in range(100):
+        policy.catching_up()
+    for _ in range(100):
+        policy.verified(1, 1)
+        step(policy)
+    steps_until_pause(policy)
+    assert steps_until_trial(policy) < 500
+
+
 def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
     policy = PausePolicy()
     assert policy.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
@@ -341,6 +392,41 @@ async def test_the_drafter_is_told(dear: InProcessVerifier) -> None:
     assert steps[:at_once] == [1] * at_once
     assert steps[at_once] > 8, "it was paused"
     assert steps[at_once + 1 : at_once + 4] == [1] * 3, "and is tried"
+
+
+async def test_a_paused_one_gets_a_sequence_when_it_is_tried(dear: InProcessVerifier) -> None:
+    verifier = dear
+    silent = ScriptedDrafter()
+    verifier.network.listen("silent:1", silent.converse)
+    await verifier.pool.membership.attach("silent:1", "")
+    plain = await verifier.generate(order(max_tokens=60))
+    assert len(silent.opened) == 1
+    short = await verifier.generate(order(max_tokens=4))
+    assert short.token_ids == plain.token_ids[:4]
+    assert len(silent.opened) == 1, "nothing is sent to one that does not draft"
+    long = await verifier.generate(order(max_tokens=200))
+    assert long.token_ids[:60] == plain.token_ids
+    opened = silent.opened[1]
+    assert opened.epoch == 2
+    assert opened.committed_length > len(PROMPT)
+    assert [*PROMPT, *long.token_ids][: opened.committed_length] == list(opened.token_ids)
+    assert silent.lengths[-1] > opened.committed_length, "verdicts continue the opening"
+    await verifier.until(lambda: not silent.open)
+
+
+async def test_a_swap_to_a_paused_one_ends(dear: InProcessVerifier) -> None:
+    verifier = dear
+    paused, first = ScriptedDrafter(), ScriptedDrafter()
+    for address, drafter in (("paused:1", paused), ("first:1", first)):
+        verifier.network.listen(address, drafter.converse)
+    await verifier.pool.membership.attach("paused:1", "")
+    await verifier.generate(order(max_tokens=60))
+    await verifier.pool.membership.attach("first:1", "")
+    async with Running(verifier, max_tokens=60, speculation=SpeculationOptions(drafter="first:1")):
+        await verifier.until(lambda: first.open)
+        await verifier.pool.changes.swap("first:1", "paused:1")
+        assert [(each.name, each.sequences) for each in verifier.pool.describe()] == [("paused:1", 1)]
+    assert len(paused.opened) == 1
 
 
 async def test_one_that_is_paused_drafts_for_a_request_that_demands_it(dear: InProcessVerifier) -> None:
