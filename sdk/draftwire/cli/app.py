@@ -167,6 +167,8 @@ def main() -> None:
         message = error.format_message().strip()
         if not message:  # a command that was given nothing has shown its help
             sys.exit(WRONG_INPUT)
+        if getattr(error, "option_name", "") in ("--port", "--host"):  # of other servers; typer would guess
+            message = f"No such option: {error.option_name}. Addresses are HOST:PORT, as in --listen 127.0.0.1:8000"
         _end(f"{message} (see {_help_command(error)})", WRONG_INPUT)
     except typer.Abort:
         sys.exit(INTERRUPTED)

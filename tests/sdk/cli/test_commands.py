@@ -90,3 +90,10 @@ def test_one_that_cannot_be_imported_is_named(
 def test_a_command_of_the_sdk_is_nobody_elses(tmp_path: Path, draftwire: Command) -> None:
     install(tmp_path, "version", "no_such_module:version")
     assert draftwire("version").code == 0
+
+
+@pytest.mark.parametrize("option", ["--port", "--host"])
+def test_an_option_of_other_servers_is_told_how_addresses_are_given(draftwire: Command, option: str) -> None:
+    ended = draftwire("serve", option, "9000", "--model", "somewhere")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"No such option: {option}." in ended.err and "--listen 127.0.0.1:8000" in ended.err
