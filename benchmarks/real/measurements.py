@@ -11,6 +11,9 @@ from benchmarks.harness.rates import acceptance_length
 from draftwire_tools.spread import Spread
 from draftwire_tools.turns import Batch, Request
 
+LLAMA = "llama.cpp"
+"""Beginning of the names of llama.cpp's ways."""
+
 
 @dataclass
 class Measurements:
@@ -98,7 +101,32 @@ class Measurements:
                 found[f"{name}, {way}: speed-up, mean of the tasks"] = self.mean_speed_up(way)
             if self._speculates(way):
                 found[f"{name}, {way}: acceptance length"] = self.acceptance_length(way)
+        return found | self._figures_beside_llama(name)
+
+    def _figures_beside_llama(self, name: str) -> dict[str, object]:
+        """Returns the rates over llama.cpp's: plain over plain, and the best speculation over the best of llama.cpp's
+        ways, task by task."""
+        theirs = [way for way in self.ways if way.startswith(LLAMA)]
+        ours = [way for way in self.ways if way not in ("plain", *theirs)]
+        found: dict[str, object] = {}
+        if f"{LLAMA} plain" in theirs:
+            found[f"{name}: plain / {LLAMA} plain"] = self.mean_speed_up("plain", f"{LLAMA} plain")
+        if theirs and ours:
+            best = {task: (self._fastest(ours, task), self._fastest(theirs, task)) for task in self.tasks}
+            for task, (own, other) in best.items():
+                found[f"{name}, {task}: best / {LLAMA}'s best"] = self.speed_up(own, task, other)
+            means = []
+            for run in self.runs:
+                ratios = [
+                    self.rate(own, run, each) / self.rate(other, run, each) for each, (own, other) in best.items()
+                ]
+                means.append(math.prod(ratios) ** (1 / len(ratios)))
+            found[f"{name}: best / {LLAMA}'s best, mean of the tasks"] = Spread.of(means)
         return found
+
+    def _fastest(self, ways: Sequence[str], task: str) -> str:
+        """Returns the way with the highest median rate of a task."""
+        return max(ways, key=lambda way: median(self.rate(way, run, task) for run in self.runs))
 
     def rows(self, target: str, temperature: float) -> list[dict[str, object]]:
         """Returns a row of the table for each way."""
