@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -64,9 +64,14 @@ class Measurements:
 
     def mean_speed_up(self, way: str, over: str = "plain") -> Spread:
         """Returns the geometric mean of the speed-ups of all tasks in the same run."""
+        return self._mean_ratio(dict.fromkeys(self.tasks, (way, over)))
+
+    def _mean_ratio(self, pairs: Mapping[str, tuple[str, str]]) -> Spread:
+        """Returns the geometric mean over tasks of the rate of one way over that of another in the same run. pairs: the
+        two by task."""
         runs = []
         for run in self.runs:
-            ratios = [self.rate(way, run, task) / self.rate(over, run, task) for task in self.tasks]
+            ratios = [self.rate(way, run, task) / self.rate(over, run, task) for task, (way, over) in pairs.items()]
             runs.append(math.prod(ratios) ** (1 / len(ratios)))
         return Spread.of(runs)
 
@@ -115,13 +120,7 @@ class Measurements:
             best = {task: (self._fastest(ours, task), self._fastest(theirs, task)) for task in self.tasks}
             for task, (own, other) in best.items():
                 found[f"{name}, {task}: best / {LLAMA}'s best"] = self.speed_up(own, task, other)
-            means = []
-            for run in self.runs:
-                ratios = [
-                    self.rate(own, run, each) / self.rate(other, run, each) for each, (own, other) in best.items()
-                ]
-                means.append(math.prod(ratios) ** (1 / len(ratios)))
-            found[f"{name}: best / {LLAMA}'s best, mean of the tasks"] = Spread.of(means)
+            found[f"{name}: best / {LLAMA}'s best, mean of the tasks"] = self._mean_ratio(best)
         return found
 
     def _fastest(self, ways: Sequence[str], task: str) -> str:

@@ -54,6 +54,22 @@ def test_figures_and_rows(measured: Measurements) -> None:
     assert (lookup["chat"], lookup["edit"], lookup["acceptance_length"]) == (3.0, 12.0, 2.2)
 
 
+def test_the_best_of_each_task_is_compared_with_llama_cpps_best(measured: Measurements) -> None:
+    """Of which speculation is the fastest way for one task, and plain decoding for the other."""
+    for run in (0, 1):
+        for task, rate in (("chat", 4.0), ("edit", 8.0)):
+            measured.add("llama.cpp plain", run, task, request(5.0))
+            measured.add("llama.cpp ngram-mod", run, task, request(rate))
+    figures = measured.figures("SmolLM2, T = 0")
+    for name, low, high in (
+        ("T = 0: plain / llama.cpp plain", 2.0, 4.0),
+        ("T = 0, chat: best / llama.cpp's best", 4.0, 16.0),
+        ("T = 0, edit: best / llama.cpp's best", 10.0, 40.0),
+        ("T = 0: best / llama.cpp's best, mean of the tasks", 40**0.5, 640**0.5),
+    ):
+        assert figures[f"SmolLM2, {name}"] == Spread(*map(pytest.approx, ((low + high) / 2, low, high)), 2)
+
+
 def test_a_way_that_failed_is_left_out(measured: Measurements) -> None:
     measured.drop("lookup")
     assert measured.ways == ["plain"]
