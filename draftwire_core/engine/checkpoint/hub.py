@@ -183,9 +183,10 @@ def _fetch(
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.
         first = Path(hf_hub_download(repository, files[0], revision=revision, tqdm_class=bars))
+        commit = first.parents[files[0].count("/")].name  # the file may be in a folder of the repository
         for name in files[1:]:
             stop_if_abandoned()
-            hf_hub_download(repository, name, revision=first.parent.name, tqdm_class=bars)
+            hf_hub_download(repository, name, revision=commit, tqdm_class=bars)
     except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
     return first

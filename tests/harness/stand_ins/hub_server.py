@@ -55,7 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
             model = {"id": repository, "sha": COMMIT, "siblings": files, "private": False}
             self._answer(200, json.dumps(model).encode(), {"Content-Type": "application/json"}, body)
             return
-        owner, name, _, _, file = path.split("/", 4)
+        owner, name, _, revision, file = path.split("/", 4)
+        if revision not in ("main", COMMIT):
+            self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"}, body)
+            return
         found = self.server.folder / owner / name / file
         if not found.is_file():
             self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, body)
