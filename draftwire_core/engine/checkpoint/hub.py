@@ -38,6 +38,8 @@ _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
 _FORMATS = (".safetensors", ".bin")
 """Suffixes of weights, in order of preference."""
+_WEIGHTS = ("model", "pytorch_model")
+"""Beginnings of the names of a checkpoint's weights and their indexes."""
 _HEAD_FORMATS = (*_FORMATS, ".pt")
 """Suffixes of weights of heads, in order of preference."""
 _CARD = "README.md"
@@ -103,7 +105,7 @@ def fetch_drafter(repository: str, revision: str, advance: Advance) -> Path:
             found = Path(snapshot_download(repository, revision=revision, local_files_only=True)) / _CONFIG
         except LocalEntryNotFoundError:
             return None
-        return found if found.is_file() and _lacking_weights(found.parent, _HEAD_FORMATS) is None else None
+        return found if found.is_file() and _lacking_weights(found.parent, _HEAD_FORMATS, ("",)) is None else None
 
     return _fetch(
         repository,
@@ -287,7 +289,7 @@ def _checkpoint(names: list[str], *, weights: bool) -> list[str]:
 def _weights(names: list[str]) -> list[str]:
     """Weight files in the preferred format, safetensors before PyTorch's; files with other names are left out."""
     for ending in _FORMATS:
-        own = [name for name in names if name.endswith(ending) and name.startswith(("model", "pytorch_model"))]
+        own = [name for name in names if name.endswith(ending) and name.startswith(_WEIGHTS)]
         if own:
             return own
     raise HubError("not a checkpoint: the repository has neither safetensors nor PyTorch weights")
@@ -395,20 +397,29 @@ def _cached_file(repository: str, name: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def _lacking_weights(directory: Path, formats: tuple[str, ...] = _FORMATS) -> str | None:
+def _lacking_weights(
+    directory: Path, formats: tuple[str, ...] = _FORMATS, begins: tuple[str, ...] = _WEIGHTS
+) -> str | None:
     """Says which of the weight files that its index names, or that it needs without an index, a copy lacks; None if it
-    has all."""
+    has all. What it has of the first format counts: of others it may have the index alone.
+
+    begins: beginnings of the names of weight files and of indexes.
+    """
     names = [each.name for each in directory.iterdir() if each.is_file()]  # False for a link to a missing file
-    parts: set[str] = set()
-    for index in (name for name in names if name.endswith(".index.json")):
-        try:
-            parts |= set(json.loads((directory / index).read_text())["weight_map"].values())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return f"a whole {index}"
-    missing = sorted(parts - set(names))
-    if missing:
-        return missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more files"
-    return None if any(name.endswith(formats) for name in names) else "its weights"
+    own = [name for name in names if name.startswith(begins)]
+    for ending in formats:
+        parts: set[str] = set()
+        for index in (name for name in own if name.endswith(f"{ending}.index.json")):
+            try:
+                parts |= set(json.loads((directory / index).read_text())["weight_map"].values())
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                return f"a whole {index}"
+        missing = sorted(parts - set(names))
+        if missing:
+            return missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more files"
+        if parts or any(name.endswith(ending) for name in own):
+            return None
+    return "its weights"
 
 
 def _log_through_one_handler() -> None:

@@ -153,6 +153,27 @@ def test_an_incomplete_copy_does_not_count(repositories: Path, home: Path) -> No
     assert find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1").stdout == found.stdout
 
 
+def test_a_copy_is_whole_without_the_weights_that_were_not_fetched(repositories: Path, home: Path) -> None:
+    both = repositories / "lab" / "both"
+    both.mkdir()
+    (both / "config.json").write_text("{}")
+    (both / "model-00001-of-00001.safetensors").touch()
+    # Many repositories have their weights in other formats, too, of which the indexes alone are fetched.
+    for index, part in (
+        ("model.safetensors.index.json", "model-00001-of-00001.safetensors"),
+        ("pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"),
+        ("consolidated.safetensors.index.json", "consolidated-00001-of-00001.safetensors"),
+    ):
+        (both / index).write_text(json.dumps({"weight_map": {"a": part}}))
+        (both / part).touch()
+    with serving_hub(repositories) as hub:
+        found = find("lab/both", home, HF_ENDPOINT=hub.url)
+    assert found.returncode == 0, found.stderr
+    assert not list(Path(found.stdout.split()[1]).glob("*.bin"))
+    offline = find("lab/both", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert (offline.stdout, offline.stderr) == (found.stdout, "")
+
+
 def test_a_hub_that_cannot_be_reached_is_asked_once(home: Path) -> None:
     hub = SilentHub()
     hub.close()  # nothing listens there
