@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 """Base class of the errors of the HTTP library that the installed hub client uses."""
+_DOWNLOAD_ERRORS = (_HTTP_ERROR, OSError, EntryNotFoundError, RuntimeError)
+"""Errors of a download, the last one of the hub's storage Xet."""
 _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
 _FORMATS = (".safetensors", ".bin")
@@ -137,7 +139,7 @@ def peek(hub_id: HubId) -> tuple[Path | None, int]:
                 place = Path(hf_hub_download(hub_id.repository, name)).parent
     except _Unavailable as error:
         raise HubError(str(error)) from error
-    except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
+    except _DOWNLOAD_ERRORS as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
     return place, sum(sizes[name] for name in weights)
 
@@ -189,7 +191,7 @@ def _fetch(
         for name in files[1:]:
             stop_if_abandoned()
             hf_hub_download(repository, name, revision=commit, tqdm_class=bars)
-    except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
+    except _DOWNLOAD_ERRORS as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
     return first
 

@@ -174,6 +174,20 @@ def test_a_copy_is_whole_without_the_weights_that_were_not_fetched(repositories:
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
 
 
+def test_a_failed_download_is_reported(repositories: Path, home: Path) -> None:
+    # As the hub's library does if its storage Xet does not give a file.
+    failing = (
+        "from draftwire_core.engine.checkpoint import hub\n"
+        "def fail(*arguments, **options):\n"
+        "    raise RuntimeError('Task error: File reconstruction error')\n"
+        "hub.hf_hub_download = fail\n"
+    )
+    with serving_hub(repositories) as hub:
+        found = find("lab/draft", home, failing, HF_ENDPOINT=hub.url)
+    problem = f"model lab/draft: the download from {hub.url} failed: Task error: File reconstruction error"
+    assert found.stderr.splitlines()[-1] == problem
+
+
 def test_a_hub_that_cannot_be_reached_is_asked_once(home: Path) -> None:
     hub = SilentHub()
     hub.close()  # nothing listens there
