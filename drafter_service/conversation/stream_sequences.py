@@ -132,10 +132,11 @@ class StreamSequences:
 
     def forget(self, sequence_id: int, why: str = "") -> None:
         """Drops the opening or sequence of an id, if there is one. why: the fault that caused it; empty without one."""
-        sequence = self._drop(sequence_id)
+        sequence = self._open.get(sequence_id)
         if sequence is not None:
+            self._drafting.close([sequence.key])  # first: a sequence that cannot be closed must not be forgotten
             sequence.closed(why)
-            self._drafting.close([sequence.key])
+        self._drop(sequence_id)
 
     def fail(self, sequence_id: int, epoch: int, why: str, *, ended: bool) -> None:
         """Drops what has an id for a fault, and remembers the epoch. ended: the draft loop has closed the sequence."""

@@ -158,6 +158,18 @@ class TestCapacity:
             await other.end()
         assert (await drafter.status()).used_slots == 0
 
+    async def test_a_sequence_that_a_flood_keeps_from_being_closed_is_not_forgotten(
+        self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would be drafted for until the stream ends, though another opening has replaced it."""
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT)
+            await verifier.until(lambda: verifier.mirrors[1].tree.size)
+            monkeypatch.setattr(draft_loop, "_MAX_WAITING", 0)
+            await verifier.stream.write(Request(open=opening(1, PROMPT, epoch=2)))
+            assert (await broken(verifier)).reason_name == "AT_CAPACITY"
+        assert (await drafter.status()).used_slots == 0
+
     @pytest.mark.parametrize("field", ["verdicts.verdicts", "close.sequence_ids"])
     async def test_a_message_of_too_many_entries_ends_the_stream(self, drafter: InProcessDrafter, field: str) -> None:
         many = 100_000
