@@ -173,7 +173,7 @@ def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
         return Tokenizer.load(settings.target_tokenizer).sha256
     place = checkpoint
     if settings.target is not None:
-        place = Checkpoint.find(settings.target, hub=settings.allow_hub_models)
+        place = Checkpoint.find(settings.target)
     return Tokenizer.load(place).sha256 if (place.directory / "tokenizer.json").exists() else ""
 
 

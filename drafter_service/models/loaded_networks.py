@@ -100,7 +100,8 @@ def complete_network(
     read_config: reads its configuration, given the number of the target's tokens if it is known. load: reads its
     directory. Raises ModelLoadError.
     """
-    target = Checkpoint.find(settings.target, hub=settings.allow_hub_models) if settings.target else None
+    # The operator names the target, which may be a hub id even if a caller names the model.
+    target = Checkpoint.find(settings.target) if settings.target else None
     with load_errors(f"model {checkpoint.name}"):
         shape = claimed_shape(read_config(None)) if target is None else shape_of_files(target)
         network = load(checkpoint.directory, shape, dtype)

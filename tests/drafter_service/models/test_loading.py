@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
+from draftwire_core.engine.checkpoint import hub
 from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
@@ -44,6 +46,18 @@ def test_a_target_that_does_not_lend_is_named_once(tmp_path: Path) -> None:
         load_drafter(DrafterSettings(model=str(draft), target=str(target), kv_slots=100))
     with pytest.raises(StartupError, match=rf"^model {draft}: tensor .* is the target's own: name the target with"):
         load_drafter(DrafterSettings(model=str(draft), kv_slots=100))
+
+
+def test_a_target_of_the_hub_that_the_operator_named_lends_to_models_that_callers_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = change_tensors(write_eagle(tmp_path / "draft"), embed_tokens__weight=None)
+    target = tmp_path / "target"
+    tiny_model("Llama").save_pretrained(target)
+    monkeypatch.setattr(hub, "fetch", lambda hub_id, *, weights=True: target / "config.json")
+    settings = DrafterSettings(model=str(draft), target="lab/target", kv_slots=100)
+    assert not settings.allow_hub_models
+    assert isinstance(load_drafter(settings), LoadedFeatureNetwork)
 
 
 @pytest.mark.parametrize("write", [write_checkpoint, write_eagle, write_dflash])
