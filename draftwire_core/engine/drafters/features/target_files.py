@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from transformers import AutoConfig
 
 from draftwire_core.engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.plain_files import json_object
@@ -17,6 +18,9 @@ from draftwire_core.engine.drafters.features.draft_network import (
     TargetShape,
 )
 
+_SIZES = ("num_hidden_layers", "hidden_size", "vocab_size")
+"""Fields of a configuration that a checkpoint has to fit."""
+
 
 def shape_of_files(target: Checkpoint) -> TargetShape:
     """Returns what a checkpoint has to fit, from the target's configuration. Raises ModelLoadError."""
@@ -25,7 +29,10 @@ def shape_of_files(target: Checkpoint) -> TargetShape:
     try:
         fields = json_object(target.directory / CONFIG)
         text = fields.get("text_config", fields)
-        layers, width, vocabulary = (int(text[name]) for name in ("num_hidden_layers", "hidden_size", "vocab_size"))
+        if not text.keys() >= set(_SIZES):  # those of a file that leaves some out are transformers' own
+            config = AutoConfig.from_pretrained(target.directory, local_files_only=True)
+            text = {name: getattr(config.get_text_config(decoder=True), name) for name in _SIZES}
+        layers, width, vocabulary = (int(text[name]) for name in _SIZES)
         return TargetShape(layers, width, vocabulary, str((fields.get("architectures") or [""])[0]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ModelLoadError(f"target {target.name}: {CONFIG} cannot be read: {error!r}") from error
