@@ -33,7 +33,8 @@ def load_alone(checkpoint: Checkpoint, dtype: torch.dtype) -> MtpAlone:
     if checkpoint.gguf is not None:
         raise ModelLoadError(f"model {checkpoint.name}: multi-token prediction layers of GGUF files are not read")
     try:
-        config = AutoConfig.from_pretrained(checkpoint.directory).get_text_config(decoder=True)
+        whole = AutoConfig.from_pretrained(checkpoint.directory)
+        config = whole.get_text_config(decoder=True)
         with torch.device("meta"):
             target = AutoModelForCausalLM.from_config(config)
     except (ValueError, OSError, KeyError, AttributeError, TypeError) as error:
@@ -48,8 +49,8 @@ def load_alone(checkpoint: Checkpoint, dtype: torch.dtype) -> MtpAlone:
     embedding = read(("embed_tokens.weight",), (rows, width), "model.embed_tokens.weight")
     mtp = load_mtp(checkpoint, type(target), nn.Embedding.from_pretrained(embedding), dtype)
     head = nn.Linear(width, rows, bias=False, device="meta")
-    # Its own embedding is the head of a target that ties the two.
-    tied = bool(getattr(config, "tie_word_embeddings", False))
+    # Its own embedding is the head of a target that ties the two. A multimodal one may say so outside its text part.
+    tied = any(getattr(each, "tie_word_embeddings", False) for each in (whole, config))
     weight = embedding if tied else read(("lm_head.weight",), (rows, width), "lm_head.weight")
     head.weight = nn.Parameter(weight, requires_grad=False)
     mtp.model.set_output_embeddings(head)
