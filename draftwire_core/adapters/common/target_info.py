@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
 from draftwire.v1.model_info_pb2 import ModelInfo
-from draftwire_core.engine.text.tokenizer_files import tokenizer_fingerprint
+from draftwire_core.engine.text.leading_spaces import leading_spaces
+from draftwire_core.engine.text.tokenizer_files import TOKENIZER, tokenizer_fingerprint
 from draftwire_core.runtime.process.logs import get_logger
 
 log = get_logger(__name__)
@@ -36,12 +40,32 @@ def target_info(
     )
 
 
-def fingerprint_of(tokenizer: Any, name: str) -> str:
-    """Returns the fingerprint of a tokenizer of transformers. name: of the tokenizer, for the log.
+def fingerprint_of(tokenizer: Any, name: str, revision: str | None = None) -> str:
+    """Returns the fingerprint of a tokenizer of transformers. name: of the tokenizer, for the log. revision: of the
+    hub's repository that it came from, if it did.
 
     Empty for one without a `tokenizer.json`, and then drafters are assumed to match.
     """
     if not tokenizer.is_fast:
         log.warning("tokenizer comparison skipped", tokenizer=name)
         return ""
-    return tokenizer_fingerprint(json.loads(tokenizer.backend_tokenizer.to_str()))
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    # As drafters have it. The host engine's own tokenizer, which may be this one, stays as it is.
+    source = tokenizer.name_or_path
+    spaces = leading_spaces(tokenizer, _file_of(source, revision)) if source else None
+    if spaces is not None:
+        states = (None if part is None else json.loads(part.__getstate__()) for part in spaces)
+        parts["normalizer"], parts["pre_tokenizer"] = states
+    return tokenizer_fingerprint(parts)
+
+
+def _file_of(name: str, revision: str | None) -> Path:
+    """The tokenizer.json that a tokenizer of this name, a directory or a hub id, was read from; it may not exist."""
+    if not Path(name).is_dir():
+        try:
+            found = try_to_load_from_cache(name, TOKENIZER, revision=revision)
+        except HFValidationError:  # a path
+            found = None
+        if isinstance(found, str):
+            return Path(found)
+    return Path(name) / TOKENIZER

@@ -177,4 +177,4 @@ def _tokenizer_sha256(model: Any) -> str:
     tokenizer = AutoTokenizer.from_pretrained(
         model.tokenizer, revision=model.tokenizer_revision, trust_remote_code=model.trust_remote_code
     )
-    return fingerprint_of(tokenizer, model.tokenizer)
+    return fingerprint_of(tokenizer, model.tokenizer, model.tokenizer_revision)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
@@ -19,6 +20,10 @@ _SPACE = "\u2581"
 _EMPTY = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
 
 
+Spaces = tuple[Any, Any]
+"""A normalizer and a pre-tokenizer, of which either may be None."""
+
+
 def keep_leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> None:
     """Makes a tokenizer that was just loaded treat spaces as its tokenizer.json says, or as SentencePiece does.
 
@@ -26,16 +31,23 @@ def keep_leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> None:
 
     file: the tokenizer.json, which may be missing. Raises ValueError and OSError if it cannot be read.
     """
+    found = leading_spaces(tokenizer, file)
+    if found is not None:
+        tokenizer.backend_tokenizer.normalizer, tokenizer.backend_tokenizer.pre_tokenizer = found
+
+
+def leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> Spaces | None:
+    """Returns what `keep_leading_spaces` gives a tokenizer; None if it changes nothing. file, Raises: as there."""
     backend = tokenizer.backend_tokenizer
     if backend.pre_tokenizer is None or getattr(tokenizer, "add_prefix_space", True) is False:
-        return
+        return None
     rebuilt = json.loads(backend.pre_tokenizer.__getstate__())
     if rebuilt.get("type") != "Metaspace":
-        return
+        return None
     if file.is_file():
         parts = json.loads(file.read_text(encoding="utf-8"))
         said = Backend.from_str(json.dumps(_EMPTY | {key: parts.get(key) for key in ("normalizer", "pre_tokenizer")}))
-        backend.normalizer, backend.pre_tokenizer = said.normalizer, said.pre_tokenizer
-    elif rebuilt.get("prepend_scheme") != "never":
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
-        backend.pre_tokenizer = None
+        return said.normalizer, said.pre_tokenizer
+    if rebuilt.get("prepend_scheme") != "never":
+        return normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]), None
+    return None

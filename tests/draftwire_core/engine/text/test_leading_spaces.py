@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
+from transformers import AutoTokenizer
 
+from draftwire_core.adapters.common import target_info
+from draftwire_core.adapters.common.target_info import fingerprint_of
 from draftwire_core.engine.text.tokenizer import Tokenizer
 
 PREPEND = {
@@ -65,6 +68,20 @@ def test_ids_are_those_of_the_file(normalizer: Any, pre_tokenizer: Any, tmp_path
         assert after.encode(text, add_special_tokens=False) == expected, text
     if pre_tokenizer is None:
         assert len({tuple(after.encode(text)) for text in TEXTS[:3]}) == 3
+
+
+@pytest.mark.parametrize(("normalizer", "pre_tokenizer"), [(PREPEND, None), (None, METASPACE)])
+def test_a_host_engine_has_the_fingerprint_of_drafters(
+    normalizer: Any, pre_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, normalizer, pre_tokenizer)
+    of_engine = AutoTokenizer.from_pretrained(tmp_path)
+    before = of_engine.backend_tokenizer.to_str()
+    assert fingerprint_of(of_engine, "target") == Tokenizer.load(str(tmp_path)).sha256
+    assert of_engine.backend_tokenizer.to_str() == before
+    of_engine.name_or_path = "lab/target"
+    monkeypatch.setattr(target_info, "try_to_load_from_cache", lambda *_, **__: str(tmp_path / "tokenizer.json"))
+    assert fingerprint_of(of_engine, "target") == Tokenizer.load(str(tmp_path)).sha256
 
 
 def test_a_checkpoint_without_the_space_keeps_none(tmp_path: Path) -> None:
