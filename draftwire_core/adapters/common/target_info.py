@@ -44,9 +44,9 @@ def fingerprint_of(tokenizer: Any, name: str, revision: str | None = None) -> st
     """Returns the fingerprint of a tokenizer of transformers. name: of the tokenizer, for the log. revision: of the
     hub's repository that it came from, if it did.
 
-    Empty for one without a `tokenizer.json`, and then drafters are assumed to match.
+    Empty for one without a `tokenizer.json` or of another library, and then drafters are assumed to match.
     """
-    if not tokenizer.is_fast:
+    if not getattr(tokenizer, "is_fast", False):  # those of Mistral's own library do not even say
         log.warning("tokenizer comparison skipped", tokenizer=name)
         return ""
     parts = json.loads(tokenizer.backend_tokenizer.to_str())

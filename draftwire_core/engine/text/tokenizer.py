@@ -79,7 +79,10 @@ class Tokenizer:
         has_own = (checkpoint.directory / TOKENIZER).is_file()
         with load_errors(what if has_own else f"{what}: has no {TOKENIZER}"):
             tokenizer = AutoTokenizer.from_pretrained(
-                checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+                checkpoint.directory,
+                local_files_only=not checkpoint.from_hub,
+                trust_remote_code=trust_remote_code,
+                mistral_format=False,  # which it prefers where Mistral's own library is installed, as next to vLLM
             )
         if not tokenizer.is_fast:
             raise ModelLoadError(f"{what}: has no {TOKENIZER}, needed to stream text")

@@ -1,12 +1,15 @@
 """Tokenizers in formats that are not read say which they are, and what would help."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.text import tokenizer_files
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 17612488\n"
 SENTENCEPIECE, TIKTOKEN = b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02", b"IQ== 0\nIg== 1\n"
@@ -48,6 +51,17 @@ def test_no_file_of_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with pytest.raises(ModelLoadError, match=r"no file of another tokenizer: take tokenizer\.json from"):
         Tokenizer.load(str(tmp_path))
+
+
+def test_the_file_is_read_where_mistrals_library_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers then prefers a tekken.json next to it, unless it is told not to."""
+    read = AutoTokenizer.from_pretrained
+
+    def preferring(place: Path, *, mistral_format: bool | None = None, **options: Any) -> Any:
+        return object() if mistral_format is None else read(place, mistral_format=mistral_format, **options)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", preferring)
+    assert Tokenizer.load(str(MODELS / "draft")).encode("a")
 
 
 def test_a_directory_in_place_of_the_file(tmp_path: Path) -> None:
