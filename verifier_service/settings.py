@@ -148,6 +148,10 @@ class VerifierSettings(RankSettings):
             if self.engine_arguments:
                 raise ValueError("--engine-arguments: requires --engine vllm; this engine has flags only")
             return self
+        try:
+            shlex.split(self.engine_arguments)
+        except ValueError as error:
+            raise ValueError(f"--engine-arguments: {error}, got {self.engine_arguments!r}") from error
         if wrong := sorted(self.model_fields_set & _ENGINES_OWN):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
             raise ValueError(f"{flags}: not with --engine vllm, whose own arguments follow --")

@@ -99,6 +99,12 @@ def test_a_setting_of_the_other_engine_is_refused(
     assert named in capsys.readouterr().err
 
 
+def test_a_quotation_without_an_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings("--engine-arguments=--dtype 'float32")
+    assert '--engine-arguments: No closing quotation, got "--dtype \'float32"' in capsys.readouterr().err
+
+
 def test_the_pool_has_the_verifiers_settings_and_a_port_of_its_own() -> None:
     found = pool_variables(
         settings("--drafter", "a:1", "--drafter", "b:2", "--max-drafters", "3", "--listen", "127.0.0.1:7"),
