@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from draftwire_core.adapters.common.settings import EngineAdapterSettings
@@ -57,7 +58,7 @@ def engine_arguments(settings: VerifierSettings, parser: Any, kind: Any) -> tupl
             "--speculative-config after --: may only set num_speculative_tokens, because drafters are draftwire's; "
             f"got {', '.join(unknown)}"
         )
-    given.model = settings.model.removeprefix("hf://")
+    given.model = str(Path(settings.model.removeprefix("hf://")).expanduser())  # which vLLM does not expand
     given.speculative_config = SPECULATIVE | asked
     given.worker_cls = WORKER
     given.trust_remote_code = settings.trust_remote_code

@@ -52,6 +52,12 @@ def test_what_follows_the_dashes_is_vllms() -> None:
     assert found.speculative_config["num_speculative_tokens"] == 5
 
 
+def test_a_model_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert arguments("--model", "~/models/target").model == "/home/somebody/models/target"
+    assert arguments("--model", "hf://lab/target").model == "lab/target"
+
+
 def test_the_number_of_draft_tokens_may_be_said() -> None:
     found = arguments("--", "--speculative-config", '{"num_speculative_tokens": 3}', "--max-num-seqs", "4")
     assert found.speculative_config["num_speculative_tokens"] == 3
