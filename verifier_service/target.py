@@ -170,9 +170,10 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         seconds=round(time.perf_counter() - started, 1),
         peak_megabytes=peak_megabytes(),
     )
+    path = Path(model.name).expanduser()
     info = ModelInfo(
         # Callers must not see a path.
-        model_id=Path(model.name).resolve().name if Path(model.name).exists() else model.name,
+        model_id=path.resolve().name if path.exists() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,
         vocab_size=model.vocab_size,

@@ -208,9 +208,10 @@ def _make_cache(model: PackedModel) -> None:
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
     """Returns the contract's description of a model."""
+    path = Path(model.name).expanduser()
     return model_info_pb2.ModelInfo(
         # The path of a directory stays private.
-        model_id=Path(model.name).resolve().name if Path(model.name).exists() else model.name,
+        model_id=path.resolve().name if path.exists() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,
         vocab_size=model.vocab_size,

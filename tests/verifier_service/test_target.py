@@ -51,6 +51,14 @@ def test_a_chat_template_of_a_file(settings: VerifierSettings, tmp_path: Path) -
         load_target(valid.model_copy(update={"chat_template": str(tmp_path / "missing")}))
 
 
+def test_a_path_stays_private_however_it_is_written(
+    settings: VerifierSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    valid = settings.model_copy(update={"kv_slots": 300, "model": f"~/{tmp_path.name}"})
+    assert load_target(valid).info.model_id == tmp_path.name
+
+
 def test_a_model_that_names_no_end_has_its_tokenizers(settings: VerifierSettings) -> None:
     valid = settings.model_copy(update={"kv_slots": 300})
     directory = Path(settings.model)

@@ -32,6 +32,12 @@ def test_a_model_presents_itself(checkpoint: Path) -> None:
     assert loaded.model.cache.bytes == 1001 * 2 * 2 * 2 * 8 * 2
 
 
+def test_a_path_stays_private_however_it_is_written(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(checkpoint.parent.parent))
+    model = f"~/{checkpoint.parent.name}/{checkpoint.name}"
+    assert load_model(DrafterSettings(model=model, kv_slots=1000)).info.model_id == checkpoint.name
+
+
 def test_the_kv_cache_may_take_the_memory_that_is_left(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU's memory stands in for a GPU's."""
     settings = DrafterSettings(model=str(checkpoint), dtype="bfloat16").model_copy(update={"kv_slots": 0})
