@@ -26,6 +26,7 @@ _KNOWN |= {
     "enable_norm_bias_tuning",
 }
 _KNOWN |= {"enable_quanted_input", "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr", "minmax_lr"}
+_KNOWN |= {"model_free"}
 _KNOWN |= {"nsamples", "quant_block_list", "scale_dtype", "seqlen", "static_attention_dtype", "super_bits"}
 _KNOWN |= {"super_group_size", "supported_types", "to_quant_block_names", "modules_to_not_convert", "amp"}
 

@@ -55,6 +55,15 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
             assert torch.equal(values_of_rows, expected[first:last])
 
 
+def test_layers_that_autoround_quantised_without_the_model(tmp_path: Path) -> None:
+    """Such files say so, and list what they leave out."""
+    values = write_quantised(tmp_path, llama(), ALL_FORMS["AutoRound"])
+    config = ALL_FORMS["AutoRound"].config | {"model_free": True, "iters": 0}
+    config["extra_config"] = {"lm_head": {"bits": 16, "data_type": "float"}}
+    form = read_format(config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
+    assert all(form.weight(layer, *expected.shape) is not None for layer, expected in values.items())
+
+
 def refused(place: Path, form: str, change: Callable[[Tensors], None] | None = None, **changed: Any) -> str:
     """Returns the error of loading a changed checkpoint."""
     write_quantised(place, llama(), ALL_FORMS[form], change=change, **changed)
