@@ -21,7 +21,7 @@ _KNOWN |= {"sym", "static_groups", "true_sequential", "damp_percent", "damp_auto
 _KNOWN |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "pad_token_id", "meta"}
 _KNOWN |= {"module_name_preceding_first_block", "cache_block_outputs", "quantizer", "model_name_or_path", "backend"}
 _KNOWN |= {"model_file_base_name", "pack_dtype", "use_cuda_fp16", "use_exllama", "exllama_config", "disable_exllama"}
-_KNOWN |= {"max_input_length"}
+_KNOWN |= {"max_input_length", "pack_impl"}
 
 
 class Gptq:

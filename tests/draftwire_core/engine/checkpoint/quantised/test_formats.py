@@ -55,12 +55,17 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
             assert torch.equal(values_of_rows, expected[first:last])
 
 
-def test_layers_that_autoround_quantised_without_the_model(tmp_path: Path) -> None:
-    """Such files say so, and list what they leave out."""
-    values = write_quantised(tmp_path, llama(), ALL_FORMS["AutoRound"])
-    config = ALL_FORMS["AutoRound"].config | {"model_free": True, "iters": 0}
-    config["extra_config"] = {"lm_head": {"bits": 16, "data_type": "float"}}
-    form = read_format(config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        # By AutoRound if it does not load the model; such files list what they leave out.
+        ("AutoRound", {"model_free": True, "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}}}),
+        ("GPTQ", {"pack_impl": "cpu", "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
+    ],
+)
+def test_what_tools_tell_of_their_work(name: str, told: dict[str, Any], tmp_path: Path) -> None:
+    values = write_quantised(tmp_path, llama(), ALL_FORMS[name])
+    form = read_format(ALL_FORMS[name].config | told, TensorFiles.open(Checkpoint.find(str(tmp_path))))
     assert all(form.weight(layer, *expected.shape) is not None for layer, expected in values.items())
 
 
