@@ -179,9 +179,11 @@ class DrafterConversation:
         policy = self._drafter.pause_policy
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         drafted_for, on_demand = self._open.hold(outcomes, hidden_states=hidden_states)
+        paused = policy.paused
         if drafted_for:
             policy.stepped(drafted_for, on_demand=on_demand)
-        if self._open.catching_up:
+        # A step that was drafted for has been charged with its slowdown; what is done on demand in a pause is free.
+        if (paused or not drafted_for) and self._open.catching_up(on_demand=not paused):
             policy.catching_up()
         if not policy.paused:
             for opening in self._open.waiting:
@@ -200,7 +202,7 @@ class DrafterConversation:
     @property
     def busy(self) -> bool:
         """Whether the drafter has something to compute."""
-        return bool(self._open) and (not self._drafter.pause_policy.paused or self._open.catching_up)
+        return bool(self._open) and (not self._drafter.pause_policy.paused or self._open.catching_up(on_demand=True))
 
     def step_begun(self, step_seconds: float) -> None:
         """Lets the drafter gather its nodes in a step that is expected to take so long, if that saves messages."""

@@ -132,10 +132,12 @@ class OpenSequences:
         """The openings that have not begun, of requests that continue."""
         return [each for each in self._openings.values() if each.waiting is not None and not each.waiting.finished]
 
-    @property
-    def catching_up(self) -> bool:
-        """Whether the drafter has yet to catch up with a sequence."""
-        return any(opening.waiting is None and not opening.caught_up for opening in self._openings.values())
+    def catching_up(self, *, on_demand: bool) -> bool:
+        """Whether the drafter has yet to catch up with a sequence. on_demand: whether those that always draft count."""
+        return any(
+            opening.waiting is None and not opening.caught_up and (on_demand or not opening.always_draft)
+            for opening in self._openings.values()
+        )
 
     def forget(self, sequence_id: int) -> bool:
         """Drops a sequence. Returns whether it was open."""

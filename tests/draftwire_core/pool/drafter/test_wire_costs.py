@@ -1,16 +1,21 @@
-"""The processor time of a conversation with a drafter is charged to that drafter."""
+"""What a conversation with a drafter takes is charged to that drafter: processor time, and the slowdown of steps."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
-from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Pong
+from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Pong, SequenceOpened
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import ProposalBatch
+from draftwire_core.engine.acceptance.acceptance import COUPLED
+from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.pool.drafter.conversation import DrafterConversation
 from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.observability.span import NO_SPAN
 from draftwire_core.runtime.rpc.message_stream import MessageStream
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
@@ -68,3 +73,44 @@ async def test_verdicts_are_charged_with_their_transport(paused: bool, handling:
     policy = Mock(spec=PausePolicy, paused=paused)
     conversation([], policy).send_verdicts([])
     assert sum(charged(policy)) == pytest.approx(handling + TRANSPORT)
+
+
+def opened(talk: DrafterConversation, sequence_id: int, *, always_draft: bool = False, caught_up: bool = True) -> None:
+    """Opens a sequence of three tokens."""
+    order = SimpleNamespace(
+        request_id="",
+        sampling=SamplingParams(),
+        max_length=100,
+        acceptance=COUPLED,
+        always_draft=always_draft,
+        dynamic_temperature=False,
+    )
+    request = SimpleNamespace(sequence_id=sequence_id, order=order, span=NO_SPAN, tokens=[1, 2, 3], finished=False)
+    talk.open(request, 8)
+    if caught_up:
+        talk._take(DraftResponse(opened=SequenceOpened(sequence_id=sequence_id, epoch=talk.epoch)))
+
+
+def committed(sequence_id: int) -> SequenceOutcome:
+    return SequenceOutcome(sequence_id, [4], [None], 4)
+
+
+async def test_a_step_that_is_drafted_for_is_charged_with_its_slowdown_once() -> None:
+    policy = Mock(spec=PausePolicy, paused=False, max_tree_nodes=8)
+    talk = conversation([], policy)
+    opened(talk, 1)
+    opened(talk, 2, caught_up=False)
+    talk.send_verdicts([committed(1), committed(2)])
+    policy.stepped.assert_called_once_with(1, on_demand=False)
+    policy.catching_up.assert_not_called()
+    talk.close(1)
+    talk.send_verdicts([committed(2)])
+    policy.catching_up.assert_called_once_with()
+
+
+async def test_a_paused_drafter_is_not_charged_with_catching_up_on_demand() -> None:
+    policy = Mock(spec=PausePolicy, paused=True, max_tree_nodes=8)
+    talk = conversation([], policy)
+    opened(talk, 1, always_draft=True, caught_up=False)
+    talk.send_verdicts([committed(1)])
+    policy.catching_up.assert_not_called()
