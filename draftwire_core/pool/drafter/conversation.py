@@ -202,7 +202,7 @@ class DrafterConversation:
     @property
     def busy(self) -> bool:
         """Whether the drafter has something to compute."""
-        return bool(self._open) and (not self._drafter.pause_policy.paused or self._open.catching_up(on_demand=True))
+        return bool(self._open) and (not self._drafter.pause_policy.paused or self._open.working)
 
     def step_begun(self, step_seconds: float) -> None:
         """Lets the drafter gather its nodes in a step that is expected to take so long, if that saves messages."""

@@ -139,6 +139,14 @@ class OpenSequences:
             for opening in self._openings.values()
         )
 
+    @property
+    def working(self) -> bool:
+        """Whether the drafter has something to compute even during a pause."""
+        return any(
+            opening.always_draft or (opening.waiting is None and not opening.caught_up)
+            for opening in self._openings.values()
+        )
+
     def forget(self, sequence_id: int) -> bool:
         """Drops a sequence. Returns whether it was open."""
         opening = self._openings.pop(sequence_id, None)

@@ -114,3 +114,11 @@ async def test_a_paused_drafter_is_not_charged_with_catching_up_on_demand() -> N
     opened(talk, 1, always_draft=True, caught_up=False)
     talk.send_verdicts([committed(1)])
     policy.catching_up.assert_not_called()
+
+
+@pytest.mark.parametrize("always_draft", [False, True])
+async def test_a_paused_drafter_is_busy_while_it_drafts_on_demand(always_draft: bool) -> None:
+    """Steps next to it are not those without it, with which its slowdown is compared."""
+    talk = conversation([], Mock(spec=PausePolicy, paused=True))
+    opened(talk, 1, always_draft=always_draft, caught_up=always_draft)
+    assert talk.busy is always_draft
