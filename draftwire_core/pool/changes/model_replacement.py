@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire_core.pool.changes.drafter_factory import DrafterFactory
 from draftwire_core.pool.changes.pool_operations import PoolOperations, What
 from draftwire_core.pool.changes.rollouts import Rollouts
@@ -71,7 +72,8 @@ class ModelReplacements:
         taken = False
         try:
             await new.wait_ready()
-            taken = self._roster.get(old.name) is old  # not released meanwhile
+            # Neither released meanwhile nor about to leave: its removal would leave the new one in the pool.
+            taken = self._roster.get(old.name) is old and old.state != DrafterState.DRAFTER_STATE_DRAINING
         finally:
             if not taken:
                 self._roster.end(new)

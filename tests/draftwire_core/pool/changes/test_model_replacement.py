@@ -12,7 +12,7 @@ from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import greeting, opened, replaced
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, Stream, right
 from tests.harness.verifier.running import Running
 
 READY = DrafterState.DRAFTER_STATE_READY
@@ -149,4 +149,27 @@ async def test_a_drafter_on_its_way_to_another_model_can_be_detached(
         await second.say(opened(second.opened[-1]))
         described = await detaching
     assert described.model.model_id == "newer"
+    assert verifier.pool.describe() == []
+
+
+async def test_a_drafter_that_leaves_before_its_new_model_is_reached_is_removed(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    register = verifier.pool.membership.register
+    register("a:1", "me", leaving=False)
+    await verifier.until(lambda: first.streams)
+    second, reached, answers = ScriptedDrafter(greeting=greeting("newer")), asyncio.Event(), asyncio.Event()
+
+    async def late(stream: Stream) -> None:
+        reached.set()
+        await answers.wait()
+        await second.converse(stream)
+
+    verifier.network.listen("a:1", late)
+    await first.say(replaced())
+    await reached.wait()
+    register("a:1", "me", leaving=True)
+    answers.set()
+    await verifier.until(lambda: not verifier.pool.roster.alive)
     assert verifier.pool.describe() == []
