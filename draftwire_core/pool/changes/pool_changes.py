@@ -61,6 +61,8 @@ class PoolChanges:
         operation = self._operations.known(what, request_id)
         if operation is None:
             await self._operations.after(replacement_of(old_name))
+            operation = self._operations.known(what, request_id)  # a repeated call may have begun it meanwhile
+        if operation is None:
             old = self._roster.named(old_name)
             new_key = self._new_drafter(old_name, new_name)
             self._rollouts.check_free(old_name, new_key)

@@ -173,3 +173,20 @@ async def test_a_drafter_that_leaves_before_its_new_model_is_reached_is_removed(
     answers.set()
     await verifier.until(lambda: not verifier.pool.roster.alive)
     assert verifier.pool.describe() == []
+
+
+async def test_a_swap_that_waits_for_a_new_model_may_be_called_twice(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    await verifier.pool.membership.attach("a:1", "me")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        second = listening("a:1", greeting=greeting("newer"), says_opened=False)
+        await first.say(replaced())
+        await verifier.until(lambda: second.opened)
+        listening("b:1")
+        calls = [asyncio.create_task(verifier.pool.changes.swap("me", "b:1", "mine")) for _ in range(2)]
+        await asyncio.sleep(0)
+        await second.say(opened(second.opened[-1]))
+        assert [moved for _, moved in await asyncio.gather(*calls)] == [1, 1]
