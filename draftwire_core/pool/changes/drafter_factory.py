@@ -12,6 +12,7 @@ from draftwire_core.pool.drafter.pooled_drafter import DrafterEvents, PooledDraf
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink
 from draftwire_core.pool.drafter.service_drafter import Connect, ServiceDrafter
 from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStandings
+from draftwire_core.runtime.errors import ServiceError, invalid_field
 
 
 class LocalDrafterFactory(Protocol):
@@ -50,10 +51,16 @@ class DrafterFactory:
         self._standings = DrafterStandings(clocks)
 
     def read(self, field: str, address: str) -> str:
-        """Returns the canonical form of the address in a request's field. Raises ServiceError."""
+        """Returns the canonical form of the address in a request's field. Raises ServiceError, also if a service there
+        may not be called."""
         if self._local is not None and is_local(address):
             return self._local.read(field, address)
-        return read_service_address(field, address)
+        address = read_service_address(field, address)
+        try:
+            self._connect(address)
+        except ServiceError as error:  # it names the field of AttachDrafter
+            raise invalid_field(field, error.field_violations[0].description) from error
+        return address
 
     def make(self, name: str, address: str) -> PooledDrafter:
         """Makes the drafter for a canonical address. Raises ServiceError if a service there may not be called."""

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire_core.pool.changes import swap as drafter_swap
+from draftwire_core.pool.drafter.channel import drafter_channels
 from draftwire_core.pool.servicer import DrafterPoolServicer
-from draftwire_core.runtime.errors import at_capacity
+from draftwire_core.runtime.errors import ServiceError, at_capacity
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import fault, opened
@@ -203,6 +206,19 @@ async def test_a_drafter_that_is_being_swapped_is_busy(verifier: InProcessVerifi
         await second.say(opened(second.opened[-1]))
         await swapping
         await verifier.pool.changes.detach("b:1")
+
+
+async def test_an_address_that_may_not_be_called_is_refused_by_the_name_of_its_field(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    listening("a:1")
+    await verifier.pool.membership.attach("a:1", "")
+    verifier.pool.membership._factory._connect = drafter_channels(AsyncChannels(Security()))
+    changes = verifier.pool.changes
+    for call in (changes.swap("a:1", "far:1"), changes.start_rollout("a:1", "far:1", 0.5)):
+        with pytest.raises(ServiceError, match=r"^new_name: far:1 is on another machine") as caught:
+            await call
+        assert [each.field for each in caught.value.field_violations] == ["new_name"]
 
 
 async def test_the_new_one_takes_its_leave_while_it_takes_over(verifier: InProcessVerifier, listening: Any) -> None:
