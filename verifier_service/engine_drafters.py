@@ -88,8 +88,7 @@ class EngineDrafter(PooledDrafter):
         await self._released.wait()
 
     def release(self) -> bool:
-        """Stops drafting; `run` then returns by itself."""
-        self._open.clear()
+        """Stops drafting; `run` then returns by itself. The sequences stay open until they are closed."""
         self._contact_failed(self.unreachable(DETACHED))
         self._released.set()
         self._abandoned.set()

@@ -323,6 +323,23 @@ class TestInThePool:
             await verifier.pool.changes.finish_rollout(NGRAM, promote=True)
         assert [drafter.name for drafter in verifier.pool.describe()] == [NGRAM]
 
+    async def test_a_roll_out_that_is_withdrawn_while_the_old_one_is_lost(
+        self, verifier: InProcessVerifier, listening: Any
+    ) -> None:
+        """What cannot move back gets another drafter."""
+        old = listening("old:1")
+        await verifier.pool.membership.attach("old:1", "")
+        async with Running(verifier):
+            await verifier.until(lambda: old.open)
+            await verifier.pool.changes.start_rollout("old:1", NGRAM, 1.0)
+            assert verifier.state(NGRAM).sequences == 1
+            listening("third:1")
+            await verifier.pool.membership.attach("third:1", "")
+            await verifier.network.kill("old:1")
+            await verifier.until(lambda: verifier.state("old:1").state != READY)
+            await verifier.pool.changes.finish_rollout(NGRAM, False)
+            assert verifier.state("third:1").sequences == 1
+
 
 class TestAddresses:
     @pytest.mark.parametrize(
