@@ -101,21 +101,22 @@ class PoolChanges:
     async def finish_rollout(self, new_name: str, promote: bool) -> Rollout:
         """Promotes or withdraws the new drafter of a rollout. Raises ServiceError; the rollout then stays in progress.
         Continues if the caller is cancelled."""
-        rollout = self._rollouts.of_new(new_name)
-        old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)
+        what = ("promote" if promote else "withdraw", new_name)
+        operation = self._operations.known(what)  # a withdrawal under way is no longer a rollout in progress
+        if operation is None:
+            rollout = self._rollouts.of_new(new_name)
+            old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)
 
-        async def promoting() -> None:
-            await swap.swap(self._drafting, old, new)
-            self._rollouts.end(rollout, PROMOTED, "promoted")
-            self._membership.dismiss(old)
+            async def promoting() -> DrafterRollout:
+                await swap.swap(self._drafting, old, new)
+                self._rollouts.end(rollout, PROMOTED, "promoted")
+                self._membership.dismiss(old)
+                return rollout
 
-        if promote:
-            await self._operations.run(("promote", new_name), [old.name, new_name], promoting)
-        else:
-            await self._operations.run(
-                ("withdraw", new_name), [old.name, new_name], lambda: self._withdraw(rollout, "withdrawn")
+            operation = self._operations.start(
+                what, [old.name, new_name], promoting if promote else lambda: self._withdraw(rollout, "withdrawn")
             )
-        return self._rollouts.describe_one(rollout)
+        return self._rollouts.describe_one(await self._operations.result(operation))
 
     def _new_drafter(self, old_name: str, new_name: str) -> str:
         """Returns the name of the drafter that takes over: an attached drafter's name, or an address in canonical
@@ -135,11 +136,12 @@ class PoolChanges:
     async def _attached(self, new_key: str, address: str) -> PooledDrafter:
         return self._roster.get(new_key) or await self._membership.attach(address, "")
 
-    async def _withdraw(self, rollout: DrafterRollout, reason: str) -> None:
+    async def _withdraw(self, rollout: DrafterRollout, reason: str) -> DrafterRollout:
         new = self._roster.get(rollout.new.name)
         await self._rollouts.give_back(rollout, reason)
         if new is not None:
             self._membership.dismiss(new)
+        return rollout
 
     def withdraw_worse(self, rollout: DrafterRollout) -> None:
         """Withdraws a new drafter that has proved worse. Does nothing during another operation on it; the next sample

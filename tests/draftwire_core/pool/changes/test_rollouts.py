@@ -13,7 +13,7 @@ from draftwire_core.pool.changes.rollouts import DrafterRollout, Side
 from draftwire_core.pool.servicer import DrafterPoolServicer
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
-from tests.harness.stand_ins.drafter_answers import wrong_batch
+from tests.harness.stand_ins.drafter_answers import opened, wrong_batch
 from tests.harness.stand_ins.scripted_drafter import right
 from tests.harness.verifier.running import Running, failure
 
@@ -134,6 +134,23 @@ async def test_withdrawing(verifier: InProcessVerifier, listening: Any) -> None:
         "ROLLOUT_NOT_FOUND",
     )
     assert [each.state for each in verifier.pool.rollouts.describe()] == [WITHDRAWN]
+    await finish(verifier, requests)
+
+
+async def test_a_repeated_withdrawal_joins_the_one_under_way(verifier: InProcessVerifier, listening: Any) -> None:
+    first = listening("a:1")
+    await verifier.pool.membership.attach("a:1", "")
+    requests = await many(verifier, 1)
+    await verifier.until(lambda: first.open)
+    listening("b:1")
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 1.0)
+    first.says_opened = False
+    calls = [asyncio.create_task(verifier.pool.changes.finish_rollout("b:1", promote=False))]
+    await verifier.until(lambda: len(first.opened) == 2)
+    calls.append(asyncio.create_task(verifier.pool.changes.finish_rollout("b:1", promote=False)))
+    await asyncio.sleep(0)
+    await first.say(opened(first.opened[-1]))
+    assert [each.state for each in await asyncio.gather(*calls)] == [WITHDRAWN] * 2
     await finish(verifier, requests)
 
 
