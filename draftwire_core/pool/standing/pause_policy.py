@@ -31,8 +31,8 @@ is unknown. Cautious: a millisecond of a step of 50 ms."""
 _AT_ONCE = 0.5
 """Time of features, in steps, that is settled without waiting for a step of the drafter's sequences."""
 _MOST_OWED = 4.0
-"""Most time of features, in steps, that a drafter owes. All later steps profit from those of a prompt, so they pay for
-them, but a drafter that never saves anything costs so much once."""
+"""Most time of features, in steps, that a drafter owes, and of messages before it has caught up. All later steps profit
+from those of a prompt, so they pay for them, but a drafter that never saves anything costs so much once."""
 _MOST_CATCHING_UP = 16.0
 """Most time, in steps, that a drafter is charged with for slowing steps down while it catches up with sequences."""
 _WEIGHT = 1 / 8
@@ -162,8 +162,14 @@ class PausePolicy:
             self._catching_up = 0.0
 
     def catching_up(self) -> None:
-        """Settles a step during which the drafter computes sequences that it does not draft for yet."""
+        """Settles a step during which the drafter computes sequences that it does not draft for yet. Messages are
+        settled by the next step that it drafts for; at once if they exceed the most that it may owe, since it may never
+        catch up."""
         self._catching_up = min(self._catching_up + self.interference.share, _MOST_CATCHING_UP)
+        cost = _UNSEEN * self._wire_seconds / self._step_seconds if self._step_seconds else 0.0
+        if cost > _MOST_OWED:
+            self._account.stepped(0.0, saved=-cost, drafted=False)
+            self._wire_seconds = 0.0
 
     @property
     def paused(self) -> bool:

@@ -394,6 +394,17 @@ async def test_the_drafter_is_told(dear: InProcessVerifier) -> None:
     assert steps[at_once + 1 : at_once + 4] == [1] * 3, "and is tried"
 
 
+@pytest.mark.parametrize("answers", [0, 3])
+async def test_one_that_never_says_that_it_has_caught_up_is_paused(dear: InProcessVerifier, answers: int) -> None:
+    verifier = dear
+    never = ScriptedDrafter(answer=lambda _: [DraftResponse()] * answers, says_opened=False)
+    verifier.network.listen("never:1", never.converse)
+    await verifier.pool.membership.attach("never:1", "")
+    await verifier.generate(order(max_tokens=120))
+    assert [each.resting for each in verifier.pool.describe()] == [True]
+    assert never.lengths[-1] < len(PROMPT) + 80
+
+
 async def test_a_paused_one_gets_a_sequence_when_it_is_tried(dear: InProcessVerifier) -> None:
     verifier = dear
     silent = ScriptedDrafter()
