@@ -274,7 +274,8 @@ class BatchMirror(ProposalSink):
             if mirrored is not None:
                 self.planner.add_source(source)
                 reader = ProposalReader(source, self._max_tree_nodes, self._vocab_size)
-                mirrored.attach(reader, ProposalClock(self.planner.timings[source]))
+                clock = ProposalClock(self.planner.timings[source], always=mirrored.order.always_draft)
+                mirrored.attach(reader, clock)
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Stops taking a drafter's proposals for a sequence. Its nodes stay in the tree."""

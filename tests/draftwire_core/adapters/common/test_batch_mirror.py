@@ -220,6 +220,17 @@ def test_a_proposal_ends_the_wait(mirrored: Mirrored) -> None:
     assert found == [[[6, 7, 8]]]
 
 
+@pytest.mark.parametrize("always_draft", [False, True])
+def test_a_paused_drafter_is_waited_for_by_requests_that_always_draft(always_draft: bool) -> None:
+    made = Mirrored()
+    made.mirror.begin(AdaptedOrder("x", 1000, always_draft=always_draft), [1, 2, 3])
+    made.mirror.attach(1, "a#1")
+    made.mirror.pause("a#1", paused=True)
+    made.mirror.advance("x", 4, [3, 4])
+    [clock] = made.mirror._by_id["x"].clocks.values()
+    assert (clock.answer_wait(time.perf_counter()) > 0) is always_draft
+
+
 def test_nobody_waits_beyond_the_deadline(mirrored: Mirrored) -> None:
     mirrored.mirror.cost.observe(1, 1000.0)
     mirrored.propose(1, 3, [4])
