@@ -43,7 +43,7 @@ class VerifierServicer(VerifierServiceServicer):
         await context.send_initial_metadata(RECEIPT)
         async with accept_call(context, StreamMeter()) as stream:
             peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
-            await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining()).run()
+            await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining).run()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """Returns the tokens of a text or a conversation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -60,10 +61,10 @@ class VerifyConversation:
         verifier: Verifier,
         peer: str = "",
         metadata: Metadata = (),
-        remaining: float | None = None,
+        remaining: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """peer: the name that the request counts under. metadata: of the call. remaining: seconds until the call's
-        deadline; None if it has none."""
+        """peer: the name that the request counts under. metadata: of the call. remaining: returns the seconds until the
+        call's deadline; None if it has none."""
         self._stream = stream
         self._verifier = verifier
         self._peer = peer
@@ -90,14 +91,14 @@ class VerifyConversation:
 
     async def _run(self, alone: bool, message: pb.GenerateRequest, call: RequestCall) -> None:
         self._request_id = call.request_id
-        self._verifier.check_room(self._remaining)
+        self._verifier.check_room(self._remaining())
         order = await self._verifier.read(message, call.request_id, self._peer)
         speculates = order.speculate
         if order.acceptance.draws:
             raise invalid_field("speculation.acceptance", "the rejection rule is not available to a caller that drafts")
         if alone:
             order = replace(order, speculate=False)
-        async with self._verifier.run(order, self._peer, call, self._remaining) as request:
+        async with self._verifier.run(order, self._peer, call, self._remaining()) as request:
             if not speculates or request.finished:
                 await self._converse(request, 0, None)
                 return

@@ -15,12 +15,14 @@ from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.rpc.in_process_stream import in_process_call
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right
 from tests.harness.verifier.verify_call import call
 from verifier_service.running.caller_drafting import CallerDrafting
+from verifier_service.verify_conversation import VerifyConversation
 
 
 async def verify(
@@ -74,6 +76,22 @@ async def test_the_rule_of_rejection_is_not_for_callers(verifier: InProcessVerif
         with pytest.raises(StreamBroken, match="not available to a caller") as caught:
             await ScriptedCaller().run(stream, order(sampling=sampled(), speculation=options))
     assert caught.value.reason_name == "INVALID_FIELD"
+
+
+async def test_its_deadline_is_what_is_left_when_its_request_has_come_and_been_read(
+    verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Mock(wraps=verifier.verifier._admission.check)
+    monkeypatch.setattr(verifier.verifier._admission, "check", check)
+    left = iter([9.0, 4.0])
+    async with (
+        asyncio.timeout(PATIENCE),
+        in_process_call(
+            lambda stream: VerifyConversation(stream, verifier.verifier, remaining=left.__next__).run()
+        ) as stream,
+    ):
+        await ScriptedCaller().run(stream, order(max_tokens=2))
+    assert [call.args[-1] for call in check.call_args_list] == [9.0, 4.0]
 
 
 async def test_what_it_is_told(verifier: InProcessVerifier) -> None:
