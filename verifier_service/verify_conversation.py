@@ -20,6 +20,7 @@ from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_prec
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.message_stream import MessageStream
 from draftwire_core.runtime.threads.command_thread import TooManyCommands
+from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.running.request_call import Metadata, RequestCall, request_call
 from verifier_service.running.running_request import RunningRequest
@@ -94,8 +95,8 @@ class VerifyConversation:
         self._verifier.check_room(self._remaining())
         order = await self._verifier.read(message, call.request_id, self._peer)
         speculates = order.speculate
-        if order.acceptance.draws:
-            raise invalid_field("speculation.acceptance", "the rejection rule is not available to a caller that drafts")
+        with self._verifier.request_counts.refusals():
+            _check_rule(order)
         if alone:
             order = replace(order, speculate=False)
         async with self._verifier.run(order, self._peer, call, self._remaining()) as request:
@@ -243,6 +244,11 @@ def _share_of_pool(request: pb.GenerateRequest) -> tuple[bool, pb.GenerateReques
         shared.speculation.drafters = drafters - 1
         return False, shared
     return drafters == 1, request
+
+
+def _check_rule(order: GenerateOrder) -> None:
+    if order.acceptance.draws:
+        raise invalid_field("speculation.acceptance", "the rejection rule is not available to a caller that drafts")
 
 
 def _check_tokenizer(own: ModelInfo, sha256: str) -> None:

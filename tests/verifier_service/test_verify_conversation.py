@@ -76,6 +76,7 @@ async def test_the_rule_of_rejection_is_not_for_callers(verifier: InProcessVerif
         with pytest.raises(StreamBroken, match="not available to a caller") as caught:
             await ScriptedCaller().run(stream, order(sampling=sampled(), speculation=options))
     assert caught.value.reason_name == "INVALID_FIELD"
+    assert verifier.verifier.request_counts.refused == {"INVALID_FIELD": 1}
 
 
 async def test_its_deadline_is_what_is_left_when_its_request_has_come_and_been_read(
