@@ -214,7 +214,7 @@ class Membership:
         relabelled = bool(labels) and drafter.labels != labels
         if labels and relabelled:
             drafter.labels = dict(labels)
-            self._drafting.refill()
+            self._drafting.recheck(drafter)
         if new and address in self._trusted:
             drafter.trusted = True
         if new or relabelled:

@@ -61,6 +61,16 @@ class TestLabels:
             await verifier.until(lambda: third.open)
         assert not second.opened
 
+    async def test_a_drafter_that_loses_a_label_loses_the_requests_that_ask_for_it(
+        self, verifier: InProcessVerifier, listening: Any
+    ) -> None:
+        listening("a:1")
+        await verifier.pool.membership.attach("a:1", "", {"domain": "code"})
+        async with Running(verifier, speculation=CODE):
+            assert verifier.state("a:1").sequences == 1
+            await verifier.pool.membership.attach("a:1", "", {"domain": "prose"})
+            assert verifier.state("a:1").sequences == 0
+
     async def test_new_labels_replace_old_ones_and_none_change_nothing(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
