@@ -84,6 +84,7 @@ class ModelReplacements:
         moves = await move_all(self._drafting, old, new)
         self._drafting.abandon(old)
         self._roster.end(old)
+        self._drafting.refill()  # with requests that the old model refused
         log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
         self._rollouts.restart(new.name)
         self._watch.notify()

@@ -8,10 +8,11 @@ import pytest
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire_core.pool.standing import standings as drafter_standing
+from draftwire_core.runtime.errors import invalid_field
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
-from tests.harness.stand_ins.drafter_answers import greeting, opened, replaced
+from tests.harness.stand_ins.drafter_answers import fault, greeting, opened, replaced
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, Stream, right
 from tests.harness.verifier.running import Running
 
@@ -39,6 +40,19 @@ async def test_its_sequences_move_and_the_name_stays(verifier: InProcessVerifier
         verifier.engine.drafts_awaited = True
     assert "me" in running.output.sources
     assert {each.name for each in running.output.finished.speculation.drafters} == {"me"}
+
+
+async def test_a_request_that_the_old_model_refused_is_given_to_the_new_one(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    first: ScriptedDrafter = listening("a:1", fault(invalid_field("max_length", "is too long")), says_opened=False)
+    await verifier.pool.membership.attach("a:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: first.opened and verifier.state("a:1").sequences == 0)
+        second = listening("a:1", greeting=greeting("newer"))
+        await first.say(replaced())
+        await verifier.until(lambda: first.ended)
+        await verifier.until(lambda: second.open)
 
 
 async def test_what_was_learned_of_the_old_model_is_not_the_new_ones(
