@@ -60,7 +60,8 @@ class PoolChanges:
         what = ("swap", old_name, new_name)
         operation = self._operations.known(what, request_id)
         if operation is None:
-            await self._operations.after(replacement_of(old_name))
+            for name in (old_name, new_name):
+                await self._operations.after(replacement_of(name))
             operation = self._operations.known(what, request_id)  # a repeated call may have begun it meanwhile
         if operation is None:
             old = self._roster.named(old_name)

@@ -189,6 +189,25 @@ async def test_a_drafter_that_leaves_before_its_new_model_is_reached_is_removed(
     assert verifier.pool.describe() == []
 
 
+async def test_a_swap_waits_for_a_drafter_that_is_to_take_over_with_a_new_model(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    second: ScriptedDrafter = listening("b:1")
+    await verifier.pool.membership.attach("b:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: second.open)
+        listening("a:1")
+        await verifier.pool.membership.attach("a:1", "")
+        third = listening("b:1", greeting=greeting("newer"), says_opened=False)
+        await second.say(replaced())
+        await verifier.until(lambda: third.opened)
+        swapping = asyncio.create_task(verifier.pool.changes.swap("a:1", "b:1"))
+        await asyncio.sleep(0)
+        await third.say(opened(third.opened[-1]))
+        drafter, _ = await swapping
+        assert (drafter.name, [each.name for each in verifier.pool.describe()]) == ("b:1", ["b:1"])
+
+
 async def test_a_swap_that_waits_for_a_new_model_may_be_called_twice(
     verifier: InProcessVerifier, listening: Any
 ) -> None:
