@@ -64,6 +64,8 @@ class PausePolicy:
         self._catching_up = 0.0
         """Time, in steps, by which the drafter slowed steps down while it caught up with sequences, and which it has
         not earned yet. It is settled when the drafter is paused: a trial must not end before it has begun."""
+        self._owed = 0.0
+        """Time, in steps, of messages while it caught up with sequences, which no step has been charged with yet."""
         self.sharing = 1
         """Number of paused drafters that share the allowance for trials."""
         self._nodes = 0
@@ -152,9 +154,11 @@ class PausePolicy:
             (1.0 + verification) / (self.sharing if was_paused else 1),
             saved=self._accepted / sequences - verification + expected - self._wire_cost(expected, paused=was_paused),
             cost=expected + slowdown,
+            reading=self._owed,
             drafted=not was_paused,
         )
         self._nodes = self._accepted = self._drafted = 0
+        self._owed = 0.0
         if self._account.paid_off:
             self._catching_up = 0.0
         elif self.paused and not was_paused:
@@ -162,14 +166,16 @@ class PausePolicy:
             self._catching_up = 0.0
 
     def catching_up(self) -> None:
-        """Settles a step during which the drafter computes sequences that it does not draft for yet. Messages are
-        settled by the next step that it drafts for; at once if they exceed the most that it may owe, since it may never
-        catch up."""
+        """Settles a step during which the drafter computes sequences that it does not draft for yet. Messages are owed,
+        as features of prompts are: the steps that it drafts for pay them, or a trial would end before it has begun. If
+        they exceed the most that it may owe, they are paid at once, since it may never catch up."""
         self._catching_up = min(self._catching_up + self.interference.share, _MOST_CATCHING_UP)
-        cost = _UNSEEN * self._wire_seconds / self._step_seconds if self._step_seconds else 0.0
-        if cost > _MOST_OWED:
-            self._account.stepped(0.0, saved=-cost, drafted=False)
+        if self._step_seconds:
+            self._owed += _UNSEEN * self._wire_seconds / self._step_seconds
             self._wire_seconds = 0.0
+        if self._owed > max(0.0, _MOST_OWED - self._account.due):
+            self._account.stepped(0.0, saved=-self._owed, drafted=False)
+            self._owed = 0.0
 
     @property
     def paused(self) -> bool:

@@ -315,6 +315,33 @@ def test_catching_up_is_paid_for_after_the_trial() -> None:
     assert steps_until_trial(policy) == pytest.approx(steps_until_trial(other) + 500, abs=50)
 
 
+def test_messages_while_it_catches_up_do_not_end_the_trial() -> None:
+    """A far drafter that is right in each second step, and reads for sixteen steps; messages cost 6 % of one."""
+    policy = priced()
+    steps_until_pause(policy)
+    steps_until_trial(policy)
+    for _ in range(16):
+        policy.charge(TIMED)
+        policy.catching_up()
+    for number in range(200):
+        policy.verified(2, int(number > 2 and number % 2 == 0))
+        step(policy)
+        assert not policy.paused
+
+
+def test_messages_while_it_catches_up_are_paid_for() -> None:
+    policy, other = priced(), priced()
+    for each in (policy, other):
+        steps_until_pause(each)
+        steps_until_trial(each)
+    for _ in range(16):
+        policy.charge(TIMED)
+        policy.catching_up()
+    for each in (policy, other):
+        steps_until_pause(each)
+    assert steps_until_trial(policy) > steps_until_trial(other) + 60, "most of a step, at 1 % of the time"
+
+
 def test_a_long_prompt_does_not_pause_it_for_good() -> None:
     policy = slowing(0.5)
     for _ in range(100_000):
