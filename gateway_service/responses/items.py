@@ -57,8 +57,6 @@ class OutputItems:
         kind = _TEXTS[item["type"]]
         (part,) = item["content"]
         ended = self._event(f"{kind}.done", item, content_index=0, text=part["text"], **_log_probs(kind))
-        if item["type"] == "reasoning":
-            return [ended, done]
         return [ended, self._event("content_part.done", item, content_index=0, part=part), done]
 
     def _text(self, kind: str, prefix: str, text: str) -> list[Event]:
@@ -71,8 +69,7 @@ class OutputItems:
                 part, whole = part | {"annotations": []}, {"role": "assistant"}
             events += self._begin(prefix, {"type": kind, **whole, "content": []})
             assert self._open is not None
-            if kind == "message":
-                events.append(self._event("content_part.added", self._open, content_index=0, part=part))
+            events.append(self._event("content_part.added", self._open, content_index=0, part=part))
             self._open["content"] = [part]
         assert self._open is not None
         self._open["content"][0]["text"] += text

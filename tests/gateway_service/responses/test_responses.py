@@ -80,6 +80,20 @@ async def test_events(client: openai.AsyncOpenAI) -> None:
     assert told(final.output) == EXPECTED
 
 
+async def test_text_is_added_before_it_grows(client: openai.AsyncOpenAI) -> None:
+    """OpenAI's JavaScript client fails at text of a part that no event has added, of reasoning as of a message."""
+    found: dict[str, list[str]] = {}
+    async for event in await client.responses.create(**ASKED, stream=True):
+        if event.type.startswith(("response.content_part.", "response.reasoning_text.", "response.output_text.")):
+            told: Any = event
+            found.setdefault(told.item_id, []).append(event.type.removeprefix("response."))
+            assert getattr(told, "part", None) is None or told.part.type in ("reasoning_text", "output_text")
+    reasoning, message = found.values()
+    for kind, types in (("reasoning_text", reasoning), ("output_text", message)):
+        assert types[0] == "content_part.added" and set(types[1:-2]) == {f"{kind}.delta"}
+        assert types[-2:] == [f"{kind}.done", "content_part.done"]
+
+
 async def test_an_answer_that_is_cut_off(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     fake.answer, fake.finish = "half an", pb.FINISH_REASON_LENGTH
     done = await client.responses.create(**ASKED)
