@@ -46,6 +46,9 @@ class Writer(Protocol):
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the chunk with the usage and no choice."""
 
+    def failed(self, error: GatewayError) -> BaseModel:
+        """Returns the event with the error that ends a stream."""
+
 
 class Responder:
     """Responds to all requests, within one limit on the choices generated at once."""
@@ -152,7 +155,7 @@ class Responder:
             if not begun:
                 raise
             log.warning("stream failed", error=type(error.__cause__ or error).__name__, status=error.status)
-            yield b"data: %s\n\n" % error.body
+            yield event(writer.failed(error))
         else:
             if plan is not None and (texts := _with_calls(list(results.values()))):
                 self._checks.begin(request.state.request_id, plan, texts, tools_of(results[0].left_out))

@@ -95,12 +95,16 @@ class GatewayError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
     @property
-    def body(self) -> bytes:
-        """The error as JSON. Characters from the request that UTF-8 cannot encode are replaced."""
+    def report(self) -> ErrorResponse:
+        """The error as the caller gets it. Characters from the request that UTF-8 cannot encode are replaced."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         message, param = (text and text.encode(errors="replace").decode() for text in (self.message, self.param))
-        told = ErrorBody(message=message or "", type=kind, param=param, code=self.code)
-        return ErrorResponse(error=told).model_dump_json().encode()
+        return ErrorResponse(error=ErrorBody(message=message or "", type=kind, param=param, code=self.code))
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        return self.report.model_dump_json().encode()
 
     def response(self) -> Response:
         """Returns the response that reports the error."""

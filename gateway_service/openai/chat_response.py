@@ -12,6 +12,7 @@ from gateway_service.answers.answer import Answer
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
 from gateway_service.choices.generation_run import Event
+from gateway_service.http.errors import GatewayError
 from gateway_service.openai.chat_request import ChatRequest
 from gateway_service.openai.logprobs import ChatLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
 from gateway_service.openai.response_parts import (
@@ -189,6 +190,10 @@ class ChatWriter:
         """Returns the chunk with only the usage."""
         usage = usage_report(results, self._request.choices_each)
         return ChatChunk(**self._shared("chat.completion.chunk"), choices=[], usage=usage)
+
+    def failed(self, error: GatewayError) -> BaseModel:
+        """Returns the event with the error that ends a stream."""
+        return error.report
 
     def _deltas(self, index: int, parts: Sequence[Part]) -> list[Delta]:
         """Returns the deltas of parts of an answer."""

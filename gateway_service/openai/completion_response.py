@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from draftwire import Generation, PromptReport
 from gateway_service.choices.generation_run import Event
+from gateway_service.http.errors import GatewayError
 from gateway_service.openai.completion_request import CompletionRequest
 from gateway_service.openai.logprobs import (
     CompletionLogprobs,
@@ -112,6 +113,10 @@ class CompletionWriter:
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the chunk with only the usage."""
         return self._response([], usage=usage_report(results, self._request.choices_each))
+
+    def failed(self, error: GatewayError) -> BaseModel:
+        """Returns the event with the error that ends a stream."""
+        return error.report
 
     def _choice(self, index: int, result: Generation) -> CompletionChoice:
         text, logprobs = result.text, None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from draftwire import Generation
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.choices.generation_run import Event
+from gateway_service.http.errors import GatewayError
 from gateway_service.http.event_stream import NamedEvent
 from gateway_service.openai.response_parts import Head, is_cut_off
 from gateway_service.openai.usage import SpeculationReport, speculation_report, usage_report
@@ -108,6 +109,12 @@ class ResponsesWriter:
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the response again; its last event has the usage, so none is asked for."""
         return self._ended(results[0])
+
+    def failed(self, error: GatewayError) -> BaseModel:
+        """Returns the event with the error that ends a stream: OpenAI's event of that name. Its clients look for
+        `error`, others for its type."""
+        report = error.report
+        return self._event("error", **report.error.model_dump(exclude={"type"}), **dict(report))
 
     def _ended(self, result: Generation) -> ResponseObject:
         complete = result.finish_reason == "stop"
