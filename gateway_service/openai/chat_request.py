@@ -84,7 +84,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
         super().check()
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise GatewayError("max_tokens: differs from max_completion_tokens", param="max_tokens")
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise GatewayError("top_logprobs: requires logprobs", param="top_logprobs")
         if self.modalities is not None and self.modalities != ["text"]:
             raise GatewayError("modalities: only text is supported", param="modalities", code="unsupported_parameter")

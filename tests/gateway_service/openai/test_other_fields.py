@@ -38,6 +38,7 @@ NEUTRAL: dict[str, Any] = {
     "repeat_last_n": 64, "top_n_sigma": -1.0, "min_keep": 0, "n_indent": 0, "samplers": [],
     "grammar": None, "t_max_predict_ms": 0, "response_fields": [], "functions": [], "function_call": "none",
     "lora": [], "stop_regex": None, "best_of": None, "include_reasoning": True, "suffix": "",
+    "logprobs": False, "top_logprobs": 0,
 }  # fmt: skip
 """What clients of other servers send for what they do not use."""
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
