@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,8 +38,8 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     """Send the usage in a last chunk without choices."""
-    continuous_usage_stats: Literal[False] | None = None
-    """Rejected unless it is false: chunks before the last one have no usage."""
+    continuous_usage_stats: bool | None = None
+    """Left out, which a header of the response says: chunks before the last one have no usage."""
 
 
 class GenerationRequest(FormFields, OptionFields):
@@ -117,8 +117,10 @@ class GenerationRequest(FormFields, OptionFields):
 
     @property
     def left_out(self) -> list[str]:
-        """Names of fields that nothing is known about."""
-        return [name for name in left_out(self.model_extra or {}) if name not in self.elsewhere]
+        """Names of fields that nothing is known about, or that are done in part."""
+        unknown = [name for name in left_out(self.model_extra or {}) if name not in self.elsewhere]
+        continuous = self.stream_options is not None and self.stream_options.continuous_usage_stats
+        return [*unknown, "stream_options.continuous_usage_stats"] if continuous else unknown
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""

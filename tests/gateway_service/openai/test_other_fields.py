@@ -1,5 +1,6 @@
 """Fields of other servers' APIs: each is done, refused by its name, harmless, or named in the response."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,6 +86,15 @@ async def test_what_is_not_stored_is_private(http: httpx.AsyncClient, fake: Scri
     assert error["param"] == "store"
 
 
+async def test_usage_in_each_chunk_is_left_out(http: httpx.AsyncClient) -> None:
+    """GuideLLM asks for it in every stream, and reads the usage of the last chunk that has one."""
+    asked = BODY | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    response = await http.post("/v1/chat/completions", json=asked)
+    assert (response.status_code, response.headers.get(LEFT_OUT)) == (200, "stream_options.continuous_usage_stats")
+    *_, last, _ = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert json.loads(last)["usage"]["completion_tokens"] > 0
+
+
 async def test_values_that_ask_for_nothing_pass(http: httpx.AsyncClient) -> None:
     response = await http.post("/v1/chat/completions", json=BODY | NEUTRAL)
     assert response.status_code == 200, response.text
@@ -131,7 +141,6 @@ async def test_forms_of_other_servers(http: httpx.AsyncClient, fake: ScriptedVer
         ),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"regex": "a", "ebnf": 'root ::= "a"'}, "ebnf"),
-        ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
     ],
 )
 async def test_forms_that_are_refused(http: httpx.AsyncClient, body: Any, param: str) -> None:
