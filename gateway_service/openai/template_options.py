@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from draftwire import ChatFormat
 from draftwire._types.quoting import shortened
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.checks import MOST_PARTS, at_most
+from gateway_service.openai.fields.checks import MOST_PARTS, JsonObject, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _NONE = "none"
@@ -32,14 +32,14 @@ class Thinking(BaseModel):
 class TemplateFields(BaseModel):
     """The fields of a request that reach the chat template."""
 
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: JsonObject | None = None
     """Variables of the chat template, such as `enable_thinking`. The response's header `x-draftwire-left-out` names
     those that the template does not read."""
     add_generation_prompt: bool | None = None
     """false ends the prompt with the last message, without what begins the assistant's answer; default true."""
     continue_final_message: bool | None = None
     """Continue the last message, which is the assistant's, instead of answering it."""
-    documents: Annotated[list[dict[str, Any]], at_most(MOST_PARTS)] | None = None
+    documents: Annotated[list[JsonObject], at_most(MOST_PARTS)] | None = None
     """Documents for templates that render some."""
     enable_thinking: bool | None = None
     """The variable of that name."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway_service.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.checks import MOST_TOOLS, at_most, one_of
+from gateway_service.openai.fields.checks import MOST_TOOLS, JsonObject, at_most, one_of
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -23,7 +23,7 @@ class FunctionDefinition(BaseModel):
 
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     """JSON schema of its arguments."""
     strict: bool | None = None
     """Whether its arguments must be valid under the schema."""

@@ -20,6 +20,7 @@ from gateway_service.openai.fields.checks import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
+    JsonObject,
     Strings,
     at_most,
     one_of,
@@ -147,7 +148,7 @@ class Function(BaseModel):
     type: Literal["function"]
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     strict: bool | None = None
 
 

@@ -3,9 +3,10 @@ of elements, before the elements are checked."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, WrapValidator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, WrapValidator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
@@ -53,6 +54,18 @@ def at_most(most: int, least: int = 0) -> Any:
 
 Strings = Annotated[list[str], at_most(MOST_STRINGS)]
 """A list of strings."""
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("must have finite numbers") from error
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(_finite)]
+"""An object that is passed on as JSON. Reading a body makes infinities of numbers like 1e999, and takes NaN."""
 
 
 def members_at_most(most: int) -> BeforeValidator:

@@ -78,6 +78,30 @@ async def test_what_is_expected_is_told(http: httpx.AsyncClient, path: str, body
     assert (response.status_code, response.json()["error"]["message"]) == (400, message)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/chat/completions",
+         '"tools": [{"type": "function", "function": {"name": "f", "parameters": {"maximum": 5}}}]',
+         "tools[0].function.parameters"),
+        ("/v1/chat/completions", '"chat_template_kwargs": {"budget": 5}', "chat_template_kwargs"),
+        ("/v1/chat/completions", '"documents": [{"score": 5}]', "documents[0]"),
+        ("/tokenize", '"chat_template_kwargs": {"budget": 5}', "chat_template_kwargs"),
+        ("/v1/responses", '"input": "a", "tools": [{"type": "function", "name": "f", "parameters": {"maximum": 5}}]',
+         "tools[0].parameters"),
+    ],
+)  # fmt: skip
+async def test_numbers_that_json_does_not_have(
+    http: httpx.AsyncClient, path: str, body: str, param: str, number: str
+) -> None:
+    text = '{"messages": [{"role": "user", "content": "a"}], ' + body.replace("5", number) + "}"
+    response = await http.post(path, content=text)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param), error
+    assert error["message"] == f"{param}: must have finite numbers"
+
+
 async def test_a_missing_prompt(http: httpx.AsyncClient) -> None:
     error = (await http.post("/v1/completions", json={})).json()["error"]
     assert (error["param"], error["code"]) == ("prompt", "missing_required_parameter")
