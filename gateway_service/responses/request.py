@@ -319,7 +319,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
                         turns.append({"role": _ROLES.get(item.role, item.role), "content": _text(item.content)})
                 case ReasoningItem():
                     text = "".join(part.text for part in item.content or ())
-                    _assistant(turns)["reasoning_content"] = text
+                    turn = _assistant(turns)
+                    turn["reasoning_content"] = turn.get("reasoning_content", "") + text
                 case FunctionCall():
                     names[item.call_id] = item.name
                     call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}

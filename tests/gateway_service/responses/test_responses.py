@@ -113,6 +113,19 @@ async def test_the_output_is_the_next_input(client: openai.AsyncOpenAI, fake: Sc
     assert (tool.content, tool.tool_call_id, tool.name) == ("warm", assistant.tool_calls[0].id, "weather")
 
 
+async def test_all_reasoning_of_an_answer_is_the_next_input(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.chat_format = pb.ChatFormat(tool_calls=pb.TOOL_CALL_FORMAT_HARMONY)
+    parts = [("analysis", "Rome? "), ("commentary", "Let me see."), ("analysis", "A call.")]
+    fake.answer = "<|start|>assistant".join(f"<|channel|>{name}<|message|>{text}<|end|>" for name, text in parts)
+    fake.answer += "<|start|>assistant<|channel|>commentary to=functions.weather<|message|>{}<|call|>"
+    done = await client.responses.create(**ASKED)
+    assert [item.type for item in done.output] == ["reasoning", "message", "reasoning", "function_call"]
+    items: Any = [{"role": "user", "content": "hello"}, *(item.to_dict() for item in done.output)]
+    await client.responses.create(**ASKED | {"input": items})
+    _, assistant = fake.requests[1].messages.messages
+    assert (assistant.reasoning, assistant.content) == ("Rome? A call.", "Let me see.")
+
+
 async def test_a_form(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object"}}}
     await client.responses.create(model="fake", input="hello", text=form)
