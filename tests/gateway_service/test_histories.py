@@ -32,6 +32,7 @@ PARAMETERS = ["<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parame
 GLM = ["<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n"]
 HARMONY = [
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
+    "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant",
     '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>',
     "<|channel|>final<|message|>Warm.",
 ]

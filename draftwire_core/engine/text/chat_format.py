@@ -35,6 +35,7 @@ _USER = {"role": "user", "content": "Begin the trial."}
 _PLAIN = {"role": "assistant", "content": _TEXT}
 _ONE = {"role": "assistant", "content": "", "tool_calls": _CALLS[:1]}
 _TWO = {"role": "assistant", "content": "", "tool_calls": _CALLS}
+_REASONED = {**_ONE, "reasoning_content": _TEXT, "thinking": _TEXT}
 _RETURNED = {"role": "tool", "content": _RESULT, "tool_call_id": "trial0000", "name": NAMES[0]}
 
 
@@ -101,6 +102,8 @@ class ChatFormat:
     """Whether it leaves out or refuses a system message."""
     alternates: bool = False
     """Whether it refuses two messages of the user in a row."""
+    lacks_text: bool = False
+    """Whether it refuses a message with calls that has a text besides its reasoning, as gpt-oss's does."""
     content: tuple[str, str] | None = None
     """The marks around an answer's text."""
 
@@ -144,6 +147,8 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         lacks_results=not calls.tools or _RESULT not in _tried(render, [_USER, _ONE, _RETURNED], _TOOLS),
         lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
         alternates=not _tried(render, [_USER, _USER], []),
+        lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
+        and bool(_tried(render, [_USER, _REASONED], _TOOLS)),
         content=content,
     )
 

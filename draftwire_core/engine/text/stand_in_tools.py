@@ -1,5 +1,5 @@
-"""Stand-ins for what chat templates do not render, as texts: tools, calls, results, system messages, and
-messages of one role in a row."""
+"""Stand-ins for what chat templates do not render, as texts: tools, calls, results, system messages, messages of one
+role in a row, and a text between reasoning and calls."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ def with_tools(
     A template without tools gets their description in the system message. Calls and results that a template leaves out
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
     the start of the user's next message. If it refuses messages of the user in a row, these become one, with a blank
-    line between their texts, and so do messages of the assistant without calls.
+    line between their texts, and so do messages of the assistant without calls. If it refuses a text besides reasoning
+    and calls, the text becomes the end of the reasoning.
     """
     calls = chat_format.lacks_calls and any(each.get("tool_calls") for each in messages)
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
     systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
-    if not (calls or results or described or systems or chat_format.alternates):
+    texts = chat_format.lacks_text and any(map(_has_all, messages))
+    if not (calls or results or described or systems or texts or chat_format.alternates):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
     """Text that joins the next text to the user's last message, which holds that of another role; else empty."""
     for message in _with_description(messages, tools) if described else messages:
         turn = _with_calls(chat_format, message) if calls else dict(message)
+        if texts and _has_all(turn):
+            reasoning = f"{turn['reasoning_content']}\n\n{turn['content']}"
+            turn |= {"content": "", "reasoning_content": reasoning, "thinking": reasoning}
         role = turn["role"]
         if results and role == "tool":
             turn = {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
@@ -72,6 +77,11 @@ def _same_speaker(first: Message, second: Message) -> bool:
     """Whether two messages in a row are of the user, or of the assistant without calls."""
     both = first["role"] == second["role"] in ("user", "assistant")
     return both and not (first.get("tool_calls") or second.get("tool_calls"))
+
+
+def _has_all(message: Message) -> bool:
+    """Whether a message has a text, reasoning and calls."""
+    return all(message.get(key) for key in ("content", "reasoning_content", "tool_calls"))
 
 
 def _with_calls(chat_format: ChatFormat, message: Message) -> dict[str, Any]:

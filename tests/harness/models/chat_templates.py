@@ -63,6 +63,8 @@ HARMONY = (
     "// {{ tool.function.description }}\ntype {{ tool.function.name }} = (_: {{ tool.function.parameters | tojson }})"
     " => any;\n{% endfor %}}<|end|>{% endif %}"
     "{%- for message in messages %}{%- if message.tool_calls %}"
+    "{%- if message.content and message.thinking %}{{ raise_exception('content and thinking') }}{% endif %}"
+    "{%- if message.content %}<|start|>assistant<|channel|>analysis<|message|>{{ message.content }}<|end|>{% endif %}"
     "{%- if message.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ message.thinking }}<|end|>{% endif %}"
     "<|start|>assistant to=functions.{{ message.tool_calls[0].function.name }}<|channel|>commentary json<|message|>"
     "{{ message.tool_calls[0].function.arguments | tojson }}<|call|>"

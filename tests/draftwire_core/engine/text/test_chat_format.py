@@ -24,7 +24,7 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
         (chat_templates.LLAMA_3, ChatFormat(True, ToolCallFormat.LLAMA)),
         (chat_templates.MISTRAL, ChatFormat(True, ToolCallFormat.MISTRAL)),
         (chat_templates.MISTRAL_ARGS, ChatFormat(True, ToolCallFormat.MISTRAL_ARGS)),
-        (chat_templates.HARMONY, ChatFormat(True, ToolCallFormat.HARMONY)),
+        (chat_templates.HARMONY, ChatFormat(True, ToolCallFormat.HARMONY, lacks_text=True)),
         (
             chat_templates.QWEN_3_CODER,
             ChatFormat(

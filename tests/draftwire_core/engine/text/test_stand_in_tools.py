@@ -117,6 +117,15 @@ def test_a_complete_template_gets_what_was_sent(tmp_path: Path) -> None:
     assert text.startswith("<|im_start|>system\nTools:") and "# Tools" not in text
 
 
+def test_a_text_ends_the_reasoning_where_both_are_refused(tmp_path: Path) -> None:
+    reasoned = ANSWER | {"reasoning_content": "Rome?", "thinking": "Rome?"}
+    begin, channel = "<|start|>assistant", "<|channel|>analysis<|message|>"
+    text = rendered(tmp_path, chat_templates.HARMONY, [USER, reasoned, RESULTS[0]], [TOOL])
+    assert f"{begin}{channel}Rome?\n\nLet me see.<|end|>{begin} to=functions.weather" in text
+    text = rendered(tmp_path / "text", chat_templates.HARMONY, [USER, ANSWER, RESULTS[0]], [TOOL])
+    assert f"{begin}{channel}Let me see.<|end|>{begin} to=functions.weather" in text
+
+
 PLAIN = {"role": "assistant", "content": "Well."}
 
 
