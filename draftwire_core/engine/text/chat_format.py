@@ -37,6 +37,8 @@ _ONE = {"role": "assistant", "content": "", "tool_calls": _CALLS[:1]}
 _TWO = {"role": "assistant", "content": "", "tool_calls": _CALLS}
 _REASONED = {**_ONE, "reasoning_content": _TEXT, "thinking": _TEXT}
 _RETURNED = {"role": "tool", "content": _RESULT, "tool_call_id": "trial0000", "name": NAMES[0]}
+_LONG_ID = {"id": "call_of_the_trial"}
+_LONG = {**_ONE, "tool_calls": [_CALLS[0] | _LONG_ID]}, {**_RETURNED, "tool_call_id": _LONG_ID["id"]}
 
 
 class ToolCallFormat(enum.Enum):
@@ -104,6 +106,8 @@ class ChatFormat:
     """Whether it refuses two messages of the user in a row."""
     lacks_text: bool = False
     """Whether it refuses a message with calls that has a text besides its reasoning, as gpt-oss's does."""
+    short_ids: bool = False
+    """Whether it refuses ids of calls that are not nine letters or digits, as Mistral's does."""
     content: tuple[str, str] | None = None
     """The marks around an answer's text."""
 
@@ -135,6 +139,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         for name, place in added.items()
         if name in texts or (MARKER.fullmatch(name) and any(name in text for text in texts))
     }
+    returned = _tried(render, [_USER, _ONE, _RETURNED], _TOOLS)
     return ChatFormat(
         tools=calls.tools,
         tool_calls=calls.format,
@@ -144,11 +149,12 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         special_markers=any(special for _, special in found.values()),
         spelling=calls.spelling,
         lacks_calls=not calls.rendered,
-        lacks_results=not calls.tools or _RESULT not in _tried(render, [_USER, _ONE, _RETURNED], _TOOLS),
+        lacks_results=not calls.tools or _RESULT not in returned,
         lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
         alternates=not _tried(render, [_USER, _USER], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),
+        short_ids=bool(returned) and not _tried(render, [_USER, *_LONG], _TOOLS),
         content=content,
     )
 

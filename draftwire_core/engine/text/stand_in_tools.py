@@ -1,15 +1,18 @@
 """Stand-ins for what chat templates do not render, as texts: tools, calls, results, system messages, messages of one
-role in a row, and a text between reasoning and calls."""
+role in a row, a text between reasoning and calls, and long ids of calls."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwire_core.engine.text.chat_format import ChatFormat
 
 Message = Mapping[str, Any]
+_SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 
 _INSTRUCTIONS = """\
 # Tools
@@ -36,14 +39,15 @@ def with_tools(
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
     the start of the user's next message. If it refuses messages of the user in a row, these become one, with a blank
     line between their texts, and so do messages of the assistant without calls. If it refuses a text besides reasoning
-    and calls, the text becomes the end of the reasoning.
+    and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones.
     """
     calls = chat_format.lacks_calls and any(each.get("tool_calls") for each in messages)
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
     systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
     texts = chat_format.lacks_text and any(map(_has_all, messages))
-    if not (calls or results or described or systems or texts or chat_format.alternates):
+    ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
+    if not (calls or results or described or systems or texts or ids or chat_format.alternates):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
@@ -53,6 +57,8 @@ def with_tools(
         if texts and _has_all(turn):
             reasoning = f"{turn['reasoning_content']}\n\n{turn['content']}"
             turn |= {"content": "", "reasoning_content": reasoning, "thinking": reasoning}
+        if ids:
+            turn |= _with_short_ids(turn)
         role = turn["role"]
         if results and role == "tool":
             turn = {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
@@ -77,6 +83,21 @@ def _same_speaker(first: Message, second: Message) -> bool:
     """Whether two messages in a row are of the user, or of the assistant without calls."""
     both = first["role"] == second["role"] in ("user", "assistant")
     return both and not (first.get("tool_calls") or second.get("tool_calls"))
+
+
+def _with_short_ids(message: Message) -> dict[str, Any]:
+    """Returns what changes in a message whose ids of calls are shortened."""
+    found: dict[str, Any] = {}
+    if message.get("tool_calls"):
+        found["tool_calls"] = [{**call, "id": _short_id(call["id"])} for call in message["tool_calls"]]
+    if "tool_call_id" in message:
+        found["tool_call_id"] = _short_id(message["tool_call_id"])
+    return found
+
+
+def _short_id(call: str) -> str:
+    """Returns the id of a call if it is short; another one that follows from it if not."""
+    return call if _SHORT_ID.fullmatch(call) else hashlib.sha256(call.encode(errors="replace")).hexdigest()[:9]
 
 
 def _has_all(message: Message) -> bool:

@@ -22,8 +22,8 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
         (chat_templates.QWEN_3, ChatFormat(True, ToolCallFormat.HERMES, THINK)),
         (chat_templates.THINKING, ChatFormat(True, ToolCallFormat.HERMES, THINK, True)),
         (chat_templates.LLAMA_3, ChatFormat(True, ToolCallFormat.LLAMA)),
-        (chat_templates.MISTRAL, ChatFormat(True, ToolCallFormat.MISTRAL)),
-        (chat_templates.MISTRAL_ARGS, ChatFormat(True, ToolCallFormat.MISTRAL_ARGS)),
+        (chat_templates.MISTRAL, ChatFormat(True, ToolCallFormat.MISTRAL, short_ids=True)),
+        (chat_templates.MISTRAL_ARGS, ChatFormat(True, ToolCallFormat.MISTRAL_ARGS, short_ids=True)),
         (chat_templates.HARMONY, ChatFormat(True, ToolCallFormat.HARMONY, lacks_text=True)),
         (
             chat_templates.QWEN_3_CODER,
@@ -77,7 +77,7 @@ def test_the_format_is_found_in_the_template(tmp_path: Path, template: str, expe
 def test_markers_that_are_tokens_are_told(tmp_path: Path) -> None:
     special = target_with_template(tmp_path / "special", chat_templates.MISTRAL, special=["[TOOL_CALLS]"])
     assert Tokenizer.load(str(special)).chat_format == ChatFormat(
-        True, ToolCallFormat.MISTRAL, marker_ids={"[TOOL_CALLS]": 4095}, special_markers=True
+        True, ToolCallFormat.MISTRAL, marker_ids={"[TOOL_CALLS]": 4095}, special_markers=True, short_ids=True
     )
     added = target_with_template(tmp_path / "added", chat_templates.QWEN_3, added=["<think>", "<tool_call>"])
     found = Tokenizer.load(str(added)).chat_format

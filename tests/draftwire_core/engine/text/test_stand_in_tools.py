@@ -1,6 +1,7 @@
 """Chat templates that leave out tools, calls, results or system messages."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,15 @@ def test_a_text_ends_the_reasoning_where_both_are_refused(tmp_path: Path) -> Non
     assert f"{begin}{channel}Rome?\n\nLet me see.<|end|>{begin} to=functions.weather" in text
     text = rendered(tmp_path / "text", chat_templates.HARMONY, [USER, ANSWER, RESULTS[0]], [TOOL])
     assert f"{begin}{channel}Let me see.<|end|>{begin} to=functions.weather" in text
+
+
+@pytest.mark.parametrize("given", ["call_1", "", "call_0123456789abcdef01234567", "abcdef123"])
+def test_ids_of_calls_are_short_where_others_are_refused(tmp_path: Path, given: str) -> None:
+    called: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call(city="Rome") | {"id": given}]}
+    text = rendered(tmp_path, chat_templates.MISTRAL, [USER, called, RESULTS[0] | {"tool_call_id": given}], [TOOL])
+    first, second = re.findall(r'"(?:call_)?id": "([A-Za-z0-9]{9})"', text)
+    assert first == second and (first == given or len(given) != 9)
+    assert called["tool_calls"][0]["id"] == given
 
 
 PLAIN = {"role": "assistant", "content": "Well."}
