@@ -27,6 +27,9 @@ class CallArgumentsReader(Protocol):
     def left(self) -> str:
         """Returns the text behind the arguments that was read, and is none of theirs."""
 
+    def end(self) -> str:
+        """Returns the rest of the JSON text, at the end of an answer that leaves out no more than marks."""
+
 
 def arguments_reader(spelling: CallSpelling, schema: Mapping[str, Any]) -> CallArgumentsReader:
     """Returns the reader for a call's arguments. schema: JSON schema of the tool's arguments."""
@@ -71,4 +74,8 @@ class JsonArguments:
 
     def left(self) -> str:
         """Returns nothing: the end of JSON shows by itself."""
+        return ""
+
+    def end(self) -> str:
+        """Returns nothing: JSON that has not ended lacks a part."""
         return ""

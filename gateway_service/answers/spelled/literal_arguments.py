@@ -91,6 +91,10 @@ class LiteralArguments:
         """Returns nothing: the end of the arguments shows by itself."""
         return ""
 
+    def end(self) -> str:
+        """Returns nothing: a literal that has not ended lacks a part."""
+        return ""
+
     def _between(self, text: str, at: int) -> int:
         at = end_of(WHITE_SPACE, text, at)
         if at == len(text):

@@ -27,6 +27,9 @@ class ParameterArguments:
         marks = [match.start() for match in MARKER.finditer(end)]
         self._ends = {without_space(end), *(without_space(end[at:]) for at in marks)} - {""}
         """Text that ends the call. Models leave out inner marks."""
+        first = MARKER.search(end)
+        self._first_end = "" if first is None else first[0]
+        """The first mark of that text, behind which models leave out the others."""
         self._next: ExpectedText | None = ExpectedText(self._after(spelling.name_end))
         """Before a key, or the call's end; None elsewhere."""
         self._key: TextUntilTags | None = None
@@ -59,20 +62,30 @@ class ParameterArguments:
         """Returns the text behind the arguments that was read, and is none of theirs."""
         return self._left
 
+    def end(self) -> str:
+        """Returns the rest of the JSON text, at the end of an answer that leaves out no more than marks."""
+        return "" if self._next is None or self.ended else self._closing
+
+    @property
+    def _closing(self) -> str:
+        return "}" if self._count else "{}"
+
     def _after(self, before: str) -> list[str]:
         return [before + each for each in (self._spelling.key_begin, *self._ends)]
 
     def _in_next(self, expected: ExpectedText, text: str, at: int, out: list[str]) -> int:
         at = expected.push(text, at)
+        closed = bool(self._first_end) and self._first_end in expected.raw
         if expected.found is not None and expected.found.endswith(without_space(self._spelling.key_begin)):
             self._next, self._key = None, TextUntilTags(self._spelling.key_end)
             self._raw = []
             if not self._count:
                 out.append("{")
-        elif expected.found is not None or (expected.failed and self._count):
-            self._left = "" if expected.found else expected.raw
+        elif expected.found is not None or (expected.failed and (self._count or closed)):
+            behind = expected.raw.partition(self._first_end)[2] if closed else expected.raw
+            self._left = "" if expected.found else behind
             self.ended = True
-            out.append("}" if self._count else "{}")
+            out.append(self._closing)
         else:
             self.failed = expected.failed
         return at

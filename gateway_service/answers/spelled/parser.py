@@ -71,8 +71,10 @@ class SpelledParser(StepwiseParser):
         match self._at:
             case _At.OBJECT:
                 return self._object.end()
-            case _At.ARGUMENTS if not self._started:
-                return [CallStart(self._calls, "".join(self._name))]
+            case _At.ARGUMENTS:
+                parts: list[Part] = [] if self._started else [CallStart(self._calls, "".join(self._name))]
+                rest = "" if cut else self._reader.end()
+                return [*parts, CallArguments(self._calls, rest)] if rest else parts
             case _At.NAME if (name := "".join(self._name)) in self._tools:
                 return [CallStart(self._calls, name)]
             case _At.TEXT:

@@ -136,6 +136,18 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         "<tool_call>\n<function=weather>\n<parameter=city>\n42\n</parameter>\n</tool_call> after",
         [*calls('{"city": "42"}'), Content("after")],
     ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n<tool_call>\n"
+        "<function=clock>\n</function>after",
+        [*calls('{"city": "Rome"}'), *calls("{}", name="clock", first=1), Content("after")],
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>",
+        calls('{"city": "Rome"}'),
+    ),
+    (QWEN_3_5, "<tool_call>\n<function=clock>\n</function>\n", calls("{}", name="clock")),
     (QWEN_3_5, "<tool_call>\n<function=rm>\n</function>", [Content("<tool_call>\n<function=rm>\n</function>")]),
     (QWEN_3_5, "<tool_call>\n<function=weather>\n<parameter=city>\nRo", calls('{"city": "Ro')),
     (
