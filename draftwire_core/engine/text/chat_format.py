@@ -108,6 +108,8 @@ class ChatFormat:
     """Whether it refuses a message with calls that has a text besides its reasoning, as gpt-oss's does."""
     short_ids: bool = False
     """Whether it refuses ids of calls that are not nine letters or digits, as Mistral's does."""
+    one_call: bool = False
+    """Whether it refuses or leaves out all but the first call of a message, as Llama's and gpt-oss's do."""
     content: tuple[str, str] | None = None
     """The marks around an answer's text."""
 
@@ -139,7 +141,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         for name, place in added.items()
         if name in texts or (MARKER.fullmatch(name) and any(name in text for text in texts))
     }
-    returned = _tried(render, [_USER, _ONE, _RETURNED], _TOOLS)
+    one, two, returned = (_tried(render, [_USER, *each], _TOOLS) for each in ([_ONE], [_TWO], [_ONE, _RETURNED]))
     return ChatFormat(
         tools=calls.tools,
         tool_calls=calls.format,
@@ -154,6 +156,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         alternates=not _tried(render, [_USER, _USER], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),
+        one_call=calls.rendered and bool(one) and two in ("", one),
         short_ids=bool(returned) and not _tried(render, [_USER, *_LONG], _TOOLS),
         content=content,
     )

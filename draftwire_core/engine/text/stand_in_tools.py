@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from draftwire_core.engine.text.chat_format import ChatFormat
@@ -39,8 +40,11 @@ def with_tools(
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
     the start of the user's next message. If it refuses messages of the user in a row, these become one, with a blank
     line between their texts, and so do messages of the assistant without calls. If it refuses a text besides reasoning
-    and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones.
+    and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones. If it
+    renders one call of a message alone, each becomes a message, before its result.
     """
+    if chat_format.one_call:
+        messages = _one_by_one(messages)
     calls = chat_format.lacks_calls and any(each.get("tool_calls") for each in messages)
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
@@ -83,6 +87,28 @@ def _same_speaker(first: Message, second: Message) -> bool:
     """Whether two messages in a row are of the user, or of the assistant without calls."""
     both = first["role"] == second["role"] in ("user", "assistant")
     return both and not (first.get("tool_calls") or second.get("tool_calls"))
+
+
+def _one_by_one(messages: Sequence[Message]) -> list[Message]:
+    """Returns messages with a call each; of the results behind several calls, each follows its own."""
+    found: list[Message] = []
+    placed = 0
+    """Index behind the results that have been placed."""
+    for index, message in enumerate(messages):
+        called = message.get("tool_calls") or ()
+        if len(called) < 2:
+            found += [message] * (index >= placed)
+            continue
+        results = list(takewhile(lambda each: each["role"] == "tool", messages[index + 1 :]))
+        placed = index + 1 + len(results)
+        for number, call in enumerate(called):
+            found.append({**(message if number == 0 else {"role": "assistant", "content": ""}), "tool_calls": [call]})
+            own = next((each for each in results if each.get("tool_call_id") == call["id"]), None)
+            if own is not None:
+                results.remove(own)
+                found.append(own)
+        found += results
+    return found
 
 
 def _with_short_ids(message: Message) -> dict[str, Any]:

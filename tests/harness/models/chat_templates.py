@@ -31,6 +31,7 @@ THINKING = HERMES + "<think>\n{# </think> ends it #}"
 """Its prompt ends within the reasoning."""
 LLAMA_3 = (
     "{%- for message in messages %}{%- if message.tool_calls %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "{%- if message.tool_calls | length != 1 %}{{ raise_exception('only single tool-calls at once') }}{% endif %}"
     '{"name": "{{ message.tool_calls[0].function.name }}", '
     '"parameters": {{ message.tool_calls[0].function.arguments | tojson }}}<|eot_id|>'
     "{%- elif message.role == 'tool' %}<|start_header_id|>ipython<|end_header_id|>\n\n{{ message.content }}<|eot_id|>"

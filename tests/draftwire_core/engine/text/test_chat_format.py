@@ -21,10 +21,10 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
         (chat_templates.HERMES, ChatFormat(True, ToolCallFormat.HERMES)),
         (chat_templates.QWEN_3, ChatFormat(True, ToolCallFormat.HERMES, THINK)),
         (chat_templates.THINKING, ChatFormat(True, ToolCallFormat.HERMES, THINK, True)),
-        (chat_templates.LLAMA_3, ChatFormat(True, ToolCallFormat.LLAMA)),
+        (chat_templates.LLAMA_3, ChatFormat(True, ToolCallFormat.LLAMA, one_call=True)),
         (chat_templates.MISTRAL, ChatFormat(True, ToolCallFormat.MISTRAL, short_ids=True)),
         (chat_templates.MISTRAL_ARGS, ChatFormat(True, ToolCallFormat.MISTRAL_ARGS, short_ids=True)),
-        (chat_templates.HARMONY, ChatFormat(True, ToolCallFormat.HARMONY, lacks_text=True)),
+        (chat_templates.HARMONY, ChatFormat(True, ToolCallFormat.HARMONY, lacks_text=True, one_call=True)),
         (
             chat_templates.QWEN_3_CODER,
             ChatFormat(

@@ -127,6 +127,20 @@ def test_a_text_ends_the_reasoning_where_both_are_refused(tmp_path: Path) -> Non
     assert f"{begin}{channel}Let me see.<|end|>{begin} to=functions.weather" in text
 
 
+@pytest.mark.parametrize("template", [chat_templates.LLAMA_3, chat_templates.HARMONY])
+def test_each_call_is_a_message_where_others_are_left_out(tmp_path: Path, template: str) -> None:
+    cities = ["Rome", "Zürich", "Oslo"]
+    called = [call(city=city) | {"id": f"c{number}"} for number, city in enumerate(cities)]
+    results = [
+        {"role": "tool", "content": f"in {cities[at]}", "tool_call_id": f"c{at}", "name": "weather"} for at in (2, 0)
+    ]
+    messages = [USER, ANSWER | {"tool_calls": called}, *results, USER | {"content": "And then?"}, PLAIN]
+    text = rendered(tmp_path, template, messages, [TOOL])
+    parts = ["How is it?", '"Rome"', "in Rome", '"Z', '"Oslo"', "in Oslo", "And then?", "Well."]
+    assert [text.count(part) for part in parts] == [1] * len(parts)
+    assert sorted(parts, key=text.index) == parts
+
+
 @pytest.mark.parametrize("given", ["call_1", "", "call_0123456789abcdef01234567", "abcdef123"])
 def test_ids_of_calls_are_short_where_others_are_refused(tmp_path: Path, given: str) -> None:
     called: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call(city="Rome") | {"id": given}]}
