@@ -102,6 +102,8 @@ class ChatFormat:
     """Whether it leaves out the results of calls."""
     lacks_system: bool = False
     """Whether it leaves out or refuses a system message."""
+    lacks_later_system: bool = False
+    """Whether it leaves out or refuses one that is not the first message, as Qwen 3.5's does."""
     alternates: bool = False
     """Whether it refuses two messages of the user in a row."""
     lacks_text: bool = False
@@ -153,6 +155,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         lacks_calls=not calls.rendered,
         lacks_results=not calls.tools or _RESULT not in returned,
         lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
+        lacks_later_system=_RULE not in _tried(render, [_USER, _PLAIN, _SYSTEM, _USER], []),
         alternates=not _tried(render, [_USER, _USER], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),

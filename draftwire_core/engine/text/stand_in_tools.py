@@ -37,11 +37,11 @@ def with_tools(
     """Returns a conversation and its tools in the form that a chat template renders completely.
 
     A template without tools gets their description in the system message. Calls and results that a template leaves out
-    become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
-    the start of the user's next message. If it refuses messages of the user in a row, these become one, with a blank
-    line between their texts, and so do messages of the assistant without calls. If it refuses a text besides reasoning
-    and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones. If it
-    renders one call of a message alone, each becomes a message, before its result.
+    become the texts of messages of the assistant and the user. A system message that it leaves out or refuses, at the
+    start or later, becomes the start of the user's next message. If it refuses messages of the user in a row, these
+    become one, with a blank line between their texts, and so do messages of the assistant without calls. If it refuses
+    a text besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they
+    become short ones. If it renders one call of a message alone, each becomes a message, before its result.
     """
     if chat_format.one_call:
         messages = _one_by_one(messages)
@@ -49,14 +49,15 @@ def with_tools(
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
     systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
+    later = chat_format.lacks_later_system and any(each["role"] == "system" for each in messages[1:])
     texts = chat_format.lacks_text and any(map(_has_all, messages))
     ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
-    if not (calls or results or described or systems or texts or ids or chat_format.alternates):
+    if not (calls or results or described or systems or later or texts or ids or chat_format.alternates):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
     """Text that joins the next text to the user's last message, which holds that of another role; else empty."""
-    for message in _with_description(messages, tools) if described else messages:
+    for index, message in enumerate(_with_description(messages, tools) if described else messages):
         turn = _with_calls(chat_format, message) if calls else dict(message)
         if texts and _has_all(turn):
             reasoning = f"{turn['reasoning_content']}\n\n{turn['content']}"
@@ -66,7 +67,7 @@ def with_tools(
         role = turn["role"]
         if results and role == "tool":
             turn = {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
-        elif systems and role == "system":
+        elif role == "system" and (systems or (later and index)):
             if not turn["content"]:
                 continue
             turn = {"role": "user", "content": turn["content"]}

@@ -40,10 +40,10 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
         ),
         (chat_templates.UNKNOWN, STAND_IN),
         (chat_templates.WITHOUT_TOOLS, STAND_IN),
-        (chat_templates.GEMMA, replace(STAND_IN, lacks_system=True, alternates=True)),
+        (chat_templates.GEMMA, replace(STAND_IN, lacks_system=True, lacks_later_system=True, alternates=True)),
         (
             chat_templates.family("falcon_h1"),
-            ChatFormat(True, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls=True),
+            ChatFormat(True, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls=True, lacks_later_system=True),
         ),
         (chat_templates.family("lfm2"), ChatFormat(True, ToolCallFormat.SPELLED, spelling=LFM, lacks_calls=True)),
         (chat_templates.family("lfm2_v2"), ChatFormat(True, ToolCallFormat.SPELLED, spelling=LFM)),

@@ -73,6 +73,14 @@ def test_a_system_message_begins_the_users_where_there_is_no_such_role(tmp_path:
     assert last == "<start_of_turn>user\nHow is it?\n\nHurry."
 
 
+def test_a_later_system_message_begins_the_users_where_only_the_first_may_be_one(tmp_path: Path) -> None:
+    messages = [SYSTEM, USER, {"role": "assistant", "content": "Well."}, SYSTEM | {"content": "Hurry."}, USER]
+    text = rendered(tmp_path, chat_templates.family("qwen3_5_think"), messages, [])
+    first, user, _, last, _ = text.split("<|im_end|>\n")
+    assert (first, user) == ("<|im_start|>system\nBe kind.", "<|im_start|>user\nHow is it?")
+    assert last == "<|im_start|>user\nHurry.\n\nHow is it?"
+
+
 def test_it_comes_before_the_tools_there(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, ANSWER, *RESULTS, USER], [TOOL])
     user, _, results, _ = text.split("<end_of_turn>")
