@@ -112,7 +112,8 @@ class Service(Job):
         self.address = address or free_address()
         arguments = ["-m", module, "--model", str(model), "--listen", self.address, "--threads", str(threads)]
         super().__init__(name, [*arguments, "--log-format", "console", *flags], logs, threads=threads)
-        self._channel = grpc.insecure_channel(self.address, options=[("grpc.max_reconnect_backoff_ms", 200)])
+        options = [("grpc.max_reconnect_backoff_ms", 200), ("grpc.enable_http_proxy", 0)]
+        self._channel = grpc.insecure_channel(self.address, options=options)
 
     def is_ready(self) -> bool:
         """Returns whether it serves.

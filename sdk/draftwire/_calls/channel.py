@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from draftwire._auth.security import Metadata, Security
+from draftwire._types.address import is_loopback
 
 ChannelT = TypeVar("ChannelT")
 
@@ -110,7 +111,9 @@ class _Channels(ABC, Generic[ChannelT]):
             ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
-        return self._made(address, self._security.credentials(), _options(self._options, self._security, authority))
+        # The proxy of $http_proxy would look on its own machine.
+        base = (*self._options, ("grpc.enable_http_proxy", 0)) if is_loopback(address) else self._options
+        return self._made(address, self._security.credentials(), _options(base, self._security, authority))
 
     def metadata(self) -> Metadata:
         """Returns the metadata of every call."""

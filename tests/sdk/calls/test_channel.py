@@ -1,9 +1,13 @@
 """Channels are reused and do not accumulate."""
 
 import grpc
+import pytest
 
+from draftwire import Client
 from draftwire._auth.security import Security
 from draftwire._calls.channel import AsyncChannels, Channels
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
 
 
 def test_channels_are_kept_and_those_not_used_let_go() -> None:
@@ -27,3 +31,10 @@ async def test_asyncio_channels_too() -> None:
         assert channels.get("127.0.0.1:1") is used
     assert len(channels._channels) == 64
     await channels.close()
+
+
+def test_a_proxy_is_not_asked_for_this_machine(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    for address in (verifier.address, verifier.address.replace("127.0.0.1", "localhost")):
+        with Client(address, timeout=PATIENCE) as client:
+            assert client.model_info().model_id

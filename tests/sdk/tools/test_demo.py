@@ -182,7 +182,8 @@ def test_what_was_asked_replaces_what_the_demo_has() -> None:
 
 
 @pytest.fixture
-def service(fake_module: str, tmp_path: Path) -> Iterator[Service]:
+def service(fake_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # is not asked
     made = Service("fake", fake_module, tmp_path / "model", tmp_path)
     yield made
     made.terminate()

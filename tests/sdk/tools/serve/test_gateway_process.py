@@ -51,6 +51,7 @@ def answering(answer: bytes) -> Iterator[str]:
         (b"", False),
     ],
 )
-def test_it_serves_if_it_says_so(answer: bytes, ready: bool) -> None:
+def test_it_serves_if_it_says_so(answer: bytes, ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # is not asked
     with answering(answer) as address:
         assert Gateway(address).is_ready() is ready
