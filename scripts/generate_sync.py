@@ -68,6 +68,11 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         ", failure_of\n": "\n",
         "RequestCancelledError\n\nRequestT": "RequestCancelledError, from_rpc_error\n\nRequestT",
         "a client, on one event loop.": "a client. Safe to use from several threads.",
+        """except (grpc.RpcError, asyncio.CancelledError) as error:  # everything has been read
+            failure_of(error)  # raises if this task itself was cancelled
+""": """except grpc.RpcError:
+            pass  # everything has been read
+""",
         "(grpc.RpcError, asyncio.CancelledError)": "grpc.RpcError",
         "grpc.RpcError | asyncio.CancelledError |": "grpc.RpcError |",
         " as error:  # unknown service, or no health service": ":  # unknown service, or no health service",

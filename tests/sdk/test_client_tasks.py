@@ -1,12 +1,15 @@
 """The asyncio client is used by several tasks, which may be cancelled."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, RequestCancelledError
+from draftwire.v1 import verifier_service_pb2 as pb
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, rich_status
 from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
@@ -37,6 +40,23 @@ async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVe
     with pytest.raises(RequestCancelledError):
         await anext(stream)
     assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+
+async def test_closing_a_request_that_has_ended_does_not_look_like_a_cancelled_task() -> None:
+    class Lingering(FakeVerifier):
+        """Ends its calls late."""
+
+        def Generate(self, request: pb.GenerateRequest, context: Any, begun: bool = False) -> Iterator[Any]:
+            yield from super().Generate(request, context, begun)
+            over = threading.Event()
+            assert not context.add_callback(over.set) or over.wait(PATIENCE)
+
+    with Lingering() as verifier:
+        async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+            stream = client.stream(PROMPT, max_tokens=2)
+            asyncio.get_running_loop().call_later(0.2, stream.cancel)
+            assert "".join([chunk.text async for chunk in stream]) == stream.result.text
+            assert len(stream.result.token_ids) == 2
 
 
 async def test_a_service_that_cancels_does_not_look_like_a_cancelled_task(

@@ -367,5 +367,5 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         try:
             while await self._call.read() is not grpc.aio.EOF:
                 pass
-        except grpc.RpcError:
-            pass  # everything has been read
+        except (grpc.RpcError, asyncio.CancelledError) as error:  # everything has been read
+            failure_of(error)  # raises if this task itself was cancelled
