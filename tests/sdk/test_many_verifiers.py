@@ -136,6 +136,11 @@ def test_texts_to_score_are_spread(verifier: FakeVerifier, second_verifier: Fake
         assert all(each.in_flight == 0 for each in client.verifiers)
 
 
+def test_a_position_after_the_text_is_refused_by_the_verifier(client: Client) -> None:
+    with pytest.raises(DraftwireError, match="not implemented"):
+        client.score([1, 2], first_position=3)
+
+
 @pytest.mark.parametrize("with_asyncio", [False, True])
 def test_verifiers_with_two_models_are_refused(
     verifier: FakeVerifier, second_verifier: FakeVerifier, with_asyncio: bool

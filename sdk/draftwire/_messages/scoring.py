@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +30,7 @@ class ScoreReader(Reader[pb.ScoreRequest, pb.ScoreResponse, list[Prediction]]):
     """Reads the distributions along a text. After a lost connection it continues with the next position."""
 
     method = SCORE
+    finished = False
 
     def __init__(self, text: Iterable[int], top: int, first_position: int) -> None:
         """Starts before the first attempt, which raises TokenOutOfRangeError and TypeError for what is no token id.
@@ -51,11 +51,6 @@ class ScoreReader(Reader[pb.ScoreRequest, pb.ScoreResponse, list[Prediction]]):
     @cached_property
     def _text(self) -> list[int]:
         return token_ids("token_ids", self._given)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last distribution has been read."""
-        return self._next > operator.length_hint(self._given) > 0
 
     def key(self, size: int) -> bytes:
         """Returns the first bytes of the text."""
@@ -78,4 +73,5 @@ class ScoreReader(Reader[pb.ScoreRequest, pb.ScoreResponse, list[Prediction]]):
             for index, start in enumerate(starts)
         ]
         self._next = response.first_position + len(found)
+        self.finished = self._next > len(self._text)
         return found or None
