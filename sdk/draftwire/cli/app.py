@@ -176,9 +176,11 @@ def main() -> None:
         _end(str(error), WRONG_INPUT)
     except (DraftwireError, Failure) as error:
         _end(str(error), FAILED)
-    except BrokenPipeError:  # the reader of the output has closed it, as head does
+    except OSError as error:  # the reader of the output has closed it, as head does, or a disk is full
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(FAILED)
+        _end(str(error) or repr(error), FAILED)
 
 
 def _help_command(error: Any) -> str:

@@ -99,6 +99,7 @@ def bench(
         options = connection.options() if target is None else {}  # what was started here needs none
         report = interruption.run(_measure(services, plan, method or [], console, options))
     report.show()
+    sys.stdout.flush()  # before a file that cannot be written ends the command
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
     if markdown_file is not None:

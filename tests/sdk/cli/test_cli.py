@@ -1,6 +1,7 @@
 """The command line, run in process and against a verifier without a model."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from grpc import StatusCode
 import draftwire
 from draftwire import Chunk, Client
 from draftwire._sync.generations import GenerationStream
+from draftwire.cli import main
 from draftwire.cli.chat import introduce
 from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting
@@ -205,6 +207,17 @@ def test_an_error_is_one_line(command: Command, verifier: FakeVerifier, status: 
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("draftwire: ")
     assert done.err.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["draftwire", "generate", PROMPT, "--verifier", verifier.address])
+    with Path("/dev/full").open("w", encoding="utf-8") as full, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdout", full)
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "draftwire: [Errno 28] No space left on device\n"
 
 
 def test_no_verifier(command: Command) -> None:
