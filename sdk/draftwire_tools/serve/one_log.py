@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ class OneLog:
         self._out = place.open("ab")
         self._sources: list[tuple[bytes, BinaryIO, bytearray]] = []
         self._lock = threading.Lock()
+        self._failed = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="one-log", daemon=True)
 
@@ -43,14 +46,24 @@ class OneLog:
         """Writes what is left, and closes the file."""
         self._ending.set()
         self._thread.join()
-        self._copy(last=True)
+        self._copy_or_say(last=True)
         for _, source, _ in self._sources:
             source.close()
-        self._out.close()
+        with contextlib.suppress(OSError):  # has been said
+            self._out.close()
 
     def _run(self) -> None:
         while not self._ending.wait(_SECONDS):
-            self._copy()
+            self._copy_or_say()
+
+    def _copy_or_say(self, *, last: bool = False) -> None:
+        """Copies. A log that cannot be written, as on a full disk, is told once; later lines are tried again."""
+        try:
+            self._copy(last=last)
+        except OSError as error:
+            if not self._failed:
+                print(f"draftwire: --log: {self.place} cannot be written: {error.strerror}", file=sys.stderr)
+            self._failed = True
 
     def _copy(self, *, last: bool = False) -> None:
         with self._lock:

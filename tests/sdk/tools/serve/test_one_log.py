@@ -1,0 +1,39 @@
+"""One log of several processes."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftwire_tools.serve import one_log
+from draftwire_tools.serve.one_log import OneLog
+from tests.harness.waiting import eventually
+
+
+def test_a_full_disk_is_told_once_and_does_not_end_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(one_log, "_SECONDS", 0.01)
+    child: Any = SimpleNamespace(name="gateway", log=tmp_path / "log")
+    child.log.write_text("one\n")
+    ends: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", ends.append)
+    said = ""
+    with OneLog(Path("/dev/full")) as log:
+        log.follow(child)
+
+        def told() -> bool:
+            nonlocal said
+            said += capsys.readouterr().err
+            return bool(said)
+
+        eventually(told, "it is told")
+        with child.log.open("a") as more:
+            more.write("two\n")
+        assert log._thread.is_alive()
+    assert said + capsys.readouterr().err == (
+        "draftwire: --log: /dev/full cannot be written: No space left on device\n"
+    )
+    assert not ends
