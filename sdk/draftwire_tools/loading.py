@@ -19,7 +19,7 @@ _LINE_SECONDS = 15.0
 
 def bars(console: Console) -> Progress:
     """Returns bars with a text and the elapsed time."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn())
     return Progress(*columns, console=console)
 
 
@@ -58,7 +58,7 @@ class Loading:
             self._spare.add(child)
         self._begun[child] = text, time.monotonic()
         if not self._console.is_terminal:
-            self._console.print(f"{text} ...", soft_wrap=True)
+            self._console.print(f"{text} ...", soft_wrap=True, markup=False)
         self._waiting[child] = self._bars.add_task(text, total=None)
 
     def wait(self, *children: Job) -> None:
@@ -98,7 +98,7 @@ class Loading:
         self._told = time.monotonic()
         text, begun = self._begun[child]
         if not self._console.is_terminal:
-            self._console.print(f"{text}: {state} after {self._told - begun:.0f} s", soft_wrap=True)
+            self._console.print(f"{text}: {state} after {self._told - begun:.0f} s", soft_wrap=True, markup=False)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

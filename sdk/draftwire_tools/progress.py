@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.text import Text
 
 LINE_SECONDS = 5.0
 """Least time between two lines of a count, if there is no terminal."""
@@ -65,7 +66,7 @@ def status(console: Console, what: str, least_seconds: float = 0.0) -> Iterator[
 
     if console.is_terminal:
         with console.status(what) as shown:
-            yield lambda stage, done: shown.update(f"{what}: {stage} ({pace.of(done)})")
+            yield lambda stage, done: shown.update(Text(f"{what}: {stage} ({pace.of(done)})"))
     else:
         yield write
 

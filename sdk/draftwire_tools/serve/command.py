@@ -157,7 +157,7 @@ def _gateway_flags(
 
 
 def _line(console: Console, name: str, text: str) -> None:
-    console.print(f"{name:9} {text}", soft_wrap=True)
+    console.print(f"{name:9} {text}", soft_wrap=True, markup=False)
 
 
 def _plan(model: str, drafts: Sequence[str], threads: int | None, options: Options, console: Console) -> ServePlan:

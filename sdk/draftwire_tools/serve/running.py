@@ -89,7 +89,7 @@ class Serving:
                 if drafter.ended is not None:
                     del left[name]
                     why = drafter.failure(drafter.ended)
-                    self._console.print(f"{why}\nserving continues without it", soft_wrap=True)
+                    self._console.print(f"{why}\nserving continues without it", soft_wrap=True, markup=False)
             if time.monotonic() > due:
                 with contextlib.suppress(DraftwireError):  # busy or ending, which the loop above finds
                     self._say("gain", self._gain.news())

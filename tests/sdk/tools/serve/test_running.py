@@ -12,7 +12,9 @@ from rich.console import Console
 
 from draftwire.cli.failure import Failure
 from draftwire.errors import InvalidArgumentError
+from draftwire_tools.loading import Loading
 from draftwire_tools.serve import running
+from draftwire_tools.serve.command import _line
 from draftwire_tools.serve.device import Device
 from draftwire_tools.serve.learner_process import learned_lookup
 from draftwire_tools.serve.plan import Options, plan_of
@@ -95,6 +97,48 @@ def test_a_gateway_that_does_not_listen_is_told(tmp_path: Path, monkeypatch: pyt
     ):
         pytest.fail("it does not serve")
     assert events == ["start gateway", "end gateway", "wait for gateway"]
+
+
+def test_what_a_process_has_logged_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gateway:
+        """Ends at the second look."""
+
+        looks = iter((None, 1, 1))
+
+        @property
+        def ended(self) -> int | None:
+            return next(self.looks)
+
+        def failure(self, code: int) -> Failure:
+            return Failure("the gateway has ended")
+
+    monkeypatch.setattr(running, "Gain", lambda *_: None)
+    drafter: Any = SimpleNamespace(ended=1, failure=lambda _: Failure("no room in [small] for [/INST]"))
+    gateway: Any = Gateway()
+    verifier: Any = SimpleNamespace(ended=None)
+    client: Any = None
+    out = io.StringIO()
+    served = Serving(
+        gateway, verifier, {"small": drafter}, client, plan_of("target", (), 4, CPU), (), Console(file=out)
+    )
+    with pytest.raises(Failure, match="the gateway has ended"):
+        served.watch()
+    assert out.getvalue() == "no room in [small] for [/INST]\nserving continues without it\n"
+
+
+def test_addresses_and_names_are_said_as_they_are(tmp_path: Path) -> None:
+    out = io.StringIO()
+    console = Console(file=out)
+    _line(console, "endpoint", "http://[fd00::5]:8000/v1")
+    with Loading(console) as loading:
+        child: Any = Child("drafter", tmp_path)
+        loading.show(child, "loading [small]")
+        loading.wait(child)
+    assert out.getvalue().splitlines() == [
+        "endpoint  http://[fd00::5]:8000/v1",
+        "loading [small] ...",
+        "loading [small]: ready after 0 s",
+    ]
 
 
 @pytest.mark.parametrize(
