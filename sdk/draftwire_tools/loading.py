@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Mapping
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -103,4 +105,25 @@ class Loading:
 
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Handles a signal by ending the command as Ctrl-C does, so that its child processes end with it."""
+    raise KeyboardInterrupt
+
+
+def handle_signals() -> dict[int, Any]:
+    """Has SIGTERM and the loss of the terminal (SIGHUP) end the command as Ctrl-C does. A SIGHUP that is ignored, as by
+    nohup, stays so. Returns the handlers until now, for `restore_signals`."""
+    before: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    lost = getattr(signal, "SIGHUP", None)  # not on Windows
+    if lost is not None and signal.getsignal(lost) != signal.SIG_IGN:
+        before[lost] = signal.signal(lost, _interrupt_once)
+    return before
+
+
+def restore_signals(before: Mapping[int, Any]) -> None:
+    """Gives signals the handlers that they had before `handle_signals`."""
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # both the system and the shell may send it; the end is not cut short
     raise KeyboardInterrupt

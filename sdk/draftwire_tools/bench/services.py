@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.loading import Loading, handle_signals, restore_signals
 from draftwire_tools.service import DRAFTER, VERIFIER, Service
 
 GGUF = ".gguf"
@@ -61,7 +60,7 @@ def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[
     target's."""
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-bench-"))
     children: list[Service] = []
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = handle_signals()
     try:
         with Loading(console) as loading:
 
@@ -82,7 +81,7 @@ def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[
             child.terminate()
         for child in children:
             child.wait()
-        signal.signal(signal.SIGTERM, before)
+        restore_signals(before)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from draftwire.cli.options import Json
 from draftwire_tools.demo.show import Asked, Show, bundled, find_models, real, running
 from draftwire_tools.demo.story import LEAST_TOKENS, DemoReport, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
-from draftwire_tools.loading import interrupt
+from draftwire_tools.loading import handle_signals, restore_signals
 from draftwire_tools.packaged_file import FetchError
 from draftwire_tools.service import check_services_installed
 from draftwire_tools.small_model import fetched
@@ -52,8 +51,7 @@ def demo(
     console = Console(stderr=as_json, highlight=False)
     asked = Asked(prompt, max_tokens, temperature, seed)
     with ExitStack() as stack:
-        before = signal.signal(signal.SIGTERM, interrupt)  # so that a download and the services end with the command
-        stack.callback(signal.signal, signal.SIGTERM, before)
+        stack.callback(restore_signals, handle_signals())  # so that a download and the services end with the command
         show = None if bundled_pair else enter_real(stack, directory, asked, console)
         if show is None:
             assert directory is not None  # otherwise enter_real has raised

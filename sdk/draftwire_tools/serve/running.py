@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from draftwire._sync.client import Client
 from draftwire._types.drafter import Drafter
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError
-from draftwire_tools.loading import Loading, interrupt
+from draftwire_tools.loading import Loading, handle_signals, restore_signals
 from draftwire_tools.serve.auto import LOOKUP
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
@@ -75,7 +74,7 @@ class Serving:
 
         Raises:
             Failure: the gateway or the verifier has ended.
-            KeyboardInterrupt: on Ctrl-C and SIGTERM.
+            KeyboardInterrupt: on Ctrl-C, SIGTERM and SIGHUP.
         """
         left: dict[str, Job] = dict(self.drafters)
         if self.learner is not None:
@@ -121,7 +120,7 @@ def serving(
     """
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-serve-"))
     children: list[Job] = []
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = handle_signals()
     try:
         with _opened(log) as one_log, Client(reachable(verifier_listen), timeout=_ANSWER_SECONDS) as client:
             try:
@@ -140,7 +139,7 @@ def serving(
             finally:
                 _stop(children)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        restore_signals(before)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -312,7 +312,7 @@ def test_wheels_alone_show_a_real_model(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("fake_module")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     process = start_demo(tmp_path, "--bundled", "--max-tokens", "100000")
     pids = [wait_for(tmp_path / f"{name}.pid") for name in ("target", "draft", "draft-early")]

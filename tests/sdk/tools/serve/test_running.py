@@ -1,6 +1,7 @@
 """The served processes: how they are started, and in which order they end."""
 
 import io
+import signal
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
@@ -97,6 +98,23 @@ def test_a_gateway_that_does_not_listen_is_told(tmp_path: Path, monkeypatch: pyt
     ):
         pytest.fail("it does not serve")
     assert events == ["start gateway", "end gateway", "wait for gateway"]
+
+
+def test_all_ends_with_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = children(monkeypatch)
+    monkeypatch.setattr(running, "_attach", lambda *_: [])
+    before = signal.signal(signal.SIGHUP, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), running_plan(tmp_path):
+            assert signal.getsignal(signal.SIGHUP) is not signal.default_int_handler
+            signal.raise_signal(signal.SIGHUP)
+        assert events[-4:] == ["end gateway", "wait for gateway", "end verifier", "wait for verifier"]
+        assert signal.getsignal(signal.SIGHUP) is signal.default_int_handler
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with running_plan(tmp_path):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_what_a_process_has_logged_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
