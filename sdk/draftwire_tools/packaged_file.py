@@ -69,12 +69,19 @@ class PackagedFile:
 
     def cached(self, cache: Path | None = None) -> Path | None:
         """Returns the path of the file if it is in a cache and undamaged, otherwise None. cache: by default the
-        user's."""
+        user's.
+
+        Raises:
+            FetchError: there is no home directory, or the cache cannot be read.
+        """
         path = (cache or cache_directory()) / self.name
-        if not path.is_file() or path.stat().st_size != self.size:
-            return None
-        with path.open("rb") as file:
-            return path if hashlib.file_digest(file, "sha256").hexdigest() == self.sha256 else None
+        try:
+            if not path.is_file() or path.stat().st_size != self.size:
+                return None
+            with path.open("rb") as file:
+                return path if hashlib.file_digest(file, "sha256").hexdigest() == self.sha256 else None
+        except OSError as error:
+            raise FetchError(str(error)) from error
 
     def fetch(self, advance: Advance = lambda _: None, cache: Path | None = None) -> Path:
         """Returns the path of the file, which is downloaded unless the cache has it.

