@@ -252,3 +252,8 @@ async def test_errors(client: AsyncClient, verifier: FakeVerifier) -> None:
     async with AsyncClient("127.0.0.1:1", retry=QUICK) as nobody:
         with pytest.raises(UnavailableError):
             await nobody.model_info()
+
+
+async def test_an_endless_timeout(client: AsyncClient) -> None:
+    assert await client.tokenize("a", timeout=float("inf"))
+    assert (await client.generate(PROMPT, max_tokens=2, timeout=float("inf"))).text

@@ -250,3 +250,8 @@ def test_errors(client: Client, verifier: FakeVerifier) -> None:
     with Client("127.0.0.1:1", retry=QUICK) as nobody:
         with pytest.raises(UnavailableError):
             nobody.model_info()
+
+
+def test_an_endless_timeout(client: Client) -> None:
+    assert client.tokenize("a", timeout=float("inf"))
+    assert client.generate(PROMPT, max_tokens=2, timeout=float("inf")).text

@@ -290,5 +290,5 @@ def deadline_after(timeout: float | None) -> Deadline | None:
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Returns the seconds until a deadline."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+    """Returns the seconds until a deadline, at most 1e9: gRPC takes an infinite time for none."""
+    return None if deadline is None else min(max(0.0, deadline - time.monotonic()), 1e9)
