@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -99,7 +100,7 @@ class Endpoint:
             with error:
                 told = error.read(4096).decode(errors="replace")[:_SHOWN]
             raise Failure(f"{self.url}{path} answered {error.code}: {told}") from error
-        except OSError as error:  # URLError is one, too, around the reason
+        except (OSError, http.client.HTTPException) as error:  # URLError is an OSError around the reason
             raise Failure(f"{self.url}{path} does not answer: {getattr(error, 'reason', error)}") from error
         except ValueError as error:
             raise Failure(f"{self.url}{path}: the answer is not JSON: {error}") from error

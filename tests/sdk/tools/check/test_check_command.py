@@ -57,6 +57,8 @@ class FakeEndpoint(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.unsteady = False
         self.status = 200
+        self.cut = 0
+        """Bytes at the end of an answer that it does not send."""
         self.bodies: list[dict[str, Any]] = []
         self.lock = Lock()
 
@@ -86,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) - self.server.cut])
 
     def log_message(self, *arguments: Any) -> None:
         """Logs nothing."""
@@ -131,6 +133,12 @@ def test_plain_decoding_that_does_not_repeat_itself(command: Command, endpoint: 
     outcome = command("check", "--openai", endpoint.url, "--reference", endpoint.url, *SHORT)
     assert outcome.code == 1
     assert "does not repeat its outputs" in outcome.out
+
+
+def test_an_endpoint_that_breaks_off(command: Command, endpoint: FakeEndpoint) -> None:
+    endpoint.cut = 1
+    outcome = command("check", "--openai", endpoint.url, *SHORT)
+    assert (outcome.code, f"{endpoint.url}/v1/models does not answer: IncompleteRead" in outcome.err) == (1, True)
 
 
 def test_an_endpoint_that_refuses(command: Command, endpoint: FakeEndpoint) -> None:
