@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
-from draftwire import AsyncClient, RequestCancelledError
+from draftwire import AsyncClient, RequestCancelledError, RetryPolicy
 from draftwire.v1 import verifier_service_pb2 as pb
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, rich_status
 from tests.harness.waiting import PATIENCE
@@ -40,6 +40,17 @@ async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVe
     with pytest.raises(RequestCancelledError):
         await anext(stream)
     assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+
+async def test_closing_the_client_ends_a_request_that_waits_for_its_next_attempt(verifier: FakeVerifier) -> None:
+    verifier.failures += [rich_status(StatusCode.UNAVAILABLE, "no")]
+    async with AsyncClient(verifier.address, retry=RetryPolicy(initial_backoff=0.3)) as client:
+        waiting = asyncio.create_task(client.generate(PROMPT))
+        while not verifier.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+    with pytest.raises(RequestCancelledError):
+        await waiting
 
 
 async def test_closing_a_request_that_has_ended_does_not_look_like_a_cancelled_task() -> None:

@@ -290,7 +290,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
     def _open(self, address: str, request: Any, raw: grpc.RpcError | None = None) -> None:
         with self._lock:
             try:
-                if self._closed.is_set():
+                if self._closed.is_set() or (self._address and self._transport.closed):  # while it waited
                     raise RequestCancelledError("the stream was closed", raw=raw)
                 self._address = address
                 self._transport.refresh()
