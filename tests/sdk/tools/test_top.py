@@ -10,8 +10,10 @@ import pytest
 from draftwire import Drafter, Learning, LearningRound, StepCost
 from draftwire._types.from_message import read
 from draftwire._types.model import read_verifier_info
+from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire_tools.top import command as top_command
 from draftwire_tools.top.drafter_figures import drafter_figures
 from draftwire_tools.top.event import Event, pool_changes
 from draftwire_tools.top.planner_figures import cost_of
@@ -232,6 +234,15 @@ def test_once(command: Command, verifier: FakeVerifier) -> None:
     assert done.out.startswith("draftwire top  ")
     assert "\x1b" not in done.out
     assert any(line.startswith("good") for line in done.out.splitlines())
+
+
+def test_forced_colours_make_no_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed(*_: object) -> None:
+        raise Failure("it was printed")
+
+    monkeypatch.setattr(top_command, "_print", printed)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert command("top").err == "draftwire: it was printed\n"
 
 
 def test_once_as_json(command: Command, verifier: FakeVerifier) -> None:
