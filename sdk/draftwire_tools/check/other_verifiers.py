@@ -126,7 +126,8 @@ async def compare_variants(
 @asynccontextmanager
 async def _started(target: Path, variant: Variant) -> AsyncIterator[AsyncClient]:
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-check-"))
-    service = await asyncio.to_thread(Service, "verifier", VERIFIER, target, scratch, *variant.flags)
+    # Not in a thread, which would start it although Ctrl-C has ended the check.
+    service = Service("verifier", VERIFIER, target, scratch, *variant.flags)
     try:
         await asyncio.to_thread(_wait, service)
         async with AsyncClient(service.address, timeout=_START_SECONDS) as client:
