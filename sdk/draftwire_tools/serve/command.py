@@ -120,7 +120,7 @@ def serve(
     console = Console(highlight=False)
     flags = _gateway_flags(insecure, tls_cert, tls_key, api_key_file)
     endpoint = listen_address("--listen", listen)
-    verifier_at = verifier_address(verifier_listen)
+    verifier_at = verifier_address(verifier_listen, endpoint)
     if not is_loopback(verifier_at):
         raise ValueError(
             f"--verifier-listen: {verifier_at} is open to other machines; draftwire serve keeps the verifier on this "

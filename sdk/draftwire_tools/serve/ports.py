@@ -34,8 +34,9 @@ def listen_address(flag: str, address: str) -> str:
     return address
 
 
-def verifier_address(given: str | None) -> str:
+def verifier_address(given: str | None, endpoint: str) -> str:
     """Returns the address of the verifier: the given one; otherwise the usual one if it is free, or else a free one.
+    endpoint: the address that the gateway will listen on.
 
     Raises:
         ValueError: the given one is not HOST:PORT.
@@ -44,7 +45,8 @@ def verifier_address(given: str | None) -> str:
     if given is not None:
         return listen_address("--verifier-listen", given)
     host, _, port = USUAL_VERIFIER.rpartition(":")
-    return free_address(host) if _problem(host, int(port)) else USUAL_VERIFIER
+    taken = endpoint.rpartition(":")[2] == port or _problem(host, int(port))
+    return free_address(host) if taken else USUAL_VERIFIER
 
 
 def reachable(address: str) -> str:

@@ -8,6 +8,8 @@ from draftwire.cli.failure import Failure
 from draftwire_tools.serve import ports
 from draftwire_tools.serve.ports import listen_address, reachable, verifier_address
 
+ENDPOINT = "127.0.0.1:1"
+
 
 def test_an_address_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -37,8 +39,9 @@ def test_the_verifier_is_where_commands_look_for_it_unless_that_is_taken(monkeyp
     with socket.create_server(("127.0.0.1", 0)) as taken:
         usual = f"127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setattr(ports, "USUAL_VERIFIER", usual)
-        assert verifier_address(None) != usual
-    assert verifier_address(None) == usual
+        assert verifier_address(None, ENDPOINT) != usual
+    assert verifier_address(None, ENDPOINT) == usual
+    assert verifier_address(None, usual) != usual
 
 
 def test_how_this_machine_reaches_it() -> None:
