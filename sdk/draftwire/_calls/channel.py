@@ -105,13 +105,12 @@ class _Channels(ABC, Generic[ChannelT]):
         self._security.check(address)
 
     def open(self, address: str, authority: str | None = None) -> ChannelT:
-        """Returns a new channel that the caller owns and closes.
+        """Returns a new channel that the caller owns and closes. No proxy is asked for an address on this machine.
 
         Raises:
             ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
-        # The proxy of $http_proxy would look on its own machine.
         base = (*self._options, ("grpc.enable_http_proxy", 0)) if is_loopback(address) else self._options
         return self._made(address, self._security.credentials(), _options(base, self._security, authority))
 

@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from draftwire._messages.methods import FINISH_ROLLOUT, GENERATE, START_ROLLOUT, SWAP_DRAFTER, TOKENIZE, VERIFY
 from draftwire._types.option import options_of
 from draftwire._types.options import GenerateOptions
-from draftwire.errors import DraftwireError
+from draftwire.errors import DraftwireError, ErrorReason, InvalidFieldError
 
 Params = ParamSpec("Params")
 ResultT = TypeVar("ResultT")
@@ -101,6 +101,8 @@ def naming_parameters(path: str) -> Callable[[Callable[Params, ResultT]], Callab
             except DraftwireError as error:
                 name_parameters(error, path)
                 raise
+            except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can express
+                raise InvalidFieldError(f"not valid Unicode: {error}", reason=ErrorReason.INVALID_FIELD) from error
 
         return run
 

@@ -112,6 +112,14 @@ def test_prompts_that_cannot_be_sent() -> None:
         assert caught.value.fields == ("prompts[1][1]",)
 
 
+def test_half_a_surrogate_pair_is_one_prompts_fault(verifier: FakeVerifier) -> None:
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        first, second = client.generate_batch(["a", "b\ud83d"], max_tokens=2, return_exceptions=True)
+    assert isinstance(first, Generation)
+    assert isinstance(second, InvalidFieldError)
+    assert str(second).startswith("prompts[1]: not valid Unicode")
+
+
 def test_choices_are_one_request(verifier: FakeVerifier) -> None:
     verifier.fails_for["bad"] = empty()
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
