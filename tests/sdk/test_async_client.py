@@ -221,6 +221,7 @@ async def test_watch(client: AsyncClient, verifier: FakeVerifier) -> None:
         assert [d.name for d in await anext(states)] == ["good"]
         assert await anext(states) == []
     assert await cancelled(verifier)
+    assert (verifier.remaining_seconds[-1] or 0.0) > PATIENCE  # the client's timeout does not end it
 
 
 async def test_calls_that_must_not_run_twice_are_not_repeated(client: AsyncClient, verifier: FakeVerifier) -> None:

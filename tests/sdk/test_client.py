@@ -219,6 +219,7 @@ def test_watch(client: Client, verifier: FakeVerifier) -> None:
         assert [d.name for d in next(states)] == ["good"]
         assert next(states) == []
     assert cancelled(verifier)
+    assert (verifier.remaining_seconds[-1] or 0.0) > PATIENCE  # the client's timeout does not end it
 
 
 def test_calls_that_must_not_run_twice_are_not_repeated(client: Client, verifier: FakeVerifier) -> None:

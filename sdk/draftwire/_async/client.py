@@ -283,7 +283,7 @@ class AsyncClient:
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
-        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic, likeliest=likeliest), None)
+        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic, likeliest=likeliest), float("inf"))
 
     async def model_info(
         self,

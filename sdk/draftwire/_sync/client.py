@@ -280,7 +280,7 @@ class Client:
         Raises:
             DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
-        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic, likeliest=likeliest), None)
+        return self._transport.stream(Subscription(FOLLOW_TRAFFIC, read_traffic, likeliest=likeliest), float("inf"))
 
     def model_info(
         self,

@@ -276,5 +276,5 @@ class Drafters:
             DraftwireError: the call failed, raised while iterating.
         """
         return self._transport.stream(
-            Subscription(WATCH_DRAFTERS, lambda response: read_all(Drafter, response.drafters)), None
+            Subscription(WATCH_DRAFTERS, lambda response: read_all(Drafter, response.drafters)), float("inf")
         )
