@@ -62,7 +62,8 @@ def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEn
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{option}: {path} cannot be read: {error}") from error
     if path.suffix == ".jsonl" or by_line:
-        lines = [(f"{option}: {path}, line {number}", line) for number, line in enumerate(content.splitlines(), 1)]
+        # Not `splitlines`, which also ends lines at characters that a text may have, such as U+2028.
+        lines = [(f"{option}: {path}, line {number}", line) for number, line in enumerate(content.split("\n"), 1)]
     else:
         lines = [(f"{option}: {path}", content)]
     lines = [(place, line) for place, line in lines if line.strip()]

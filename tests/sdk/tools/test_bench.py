@@ -23,6 +23,7 @@ from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prom
 from draftwire_tools.bench.report import Report
 from draftwire_tools.bench.services import drafter_names
 from draftwire_tools.bench.time_spent import Reading, TimeSpent
+from draftwire_tools.prompt_file import read_prompt_file
 from draftwire_tools.spread import Spread
 from draftwire_tools.turns import Arrival, Request
 from tests.harness.command import Command
@@ -159,6 +160,15 @@ def test_what_methods_need() -> None:
     assert [needs and needs.draft_model for needs in method("near", "local:draft?model=DIR").needs] == [True]
     assert method("new", "local:new").needs == [None]
     assert method("memory", "local:suffix").services == []
+
+
+def test_lines_of_a_prompt_file_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    texts = ["one\u2028line", "form\ffeed", "next\x85line"]
+    lines, plain = tmp_path / "lines.jsonl", tmp_path / "lines.txt"
+    lines.write_text("".join(json.dumps({"text": text}, ensure_ascii=False) + "\r\n" for text in texts), "utf-8")
+    plain.write_text("\n".join(texts), "utf-8")
+    for path in (lines, plain):
+        assert [entry.text for entry in read_prompt_file(path, "--prompts", by_line=True)] == texts
 
 
 def test_prompts_from_files(tmp_path: Path) -> None:
