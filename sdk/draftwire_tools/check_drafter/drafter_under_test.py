@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -60,10 +61,16 @@ class DrafterUnderTest:
         return Features(self.hello.features) if described and not map_fault(self.hello.features) else None
 
     def prompt(self, length: int = 24) -> list[int]:
-        """Returns a prompt that repeats itself, so that drafters that look back find something."""
+        """Returns a prompt that repeats itself, so that drafters that look back find something.
+
+        Raises:
+            Breach: the drafter reports that all tokens are ends.
+        """
         size, ends = self.vocab_size or 256, set(self.hello.model.eos_token_ids)
         first = _FIRST_ID if size > 2 * _FIRST_ID else 0
-        ids = [each for each in range(first, size) if each not in ends][:_PERIOD]
+        ids = list(islice((each for each in range(first, size) if each not in ends), _PERIOD))
+        if not ids:
+            raise Breach(f"of its {size} tokens, all are in eos_token_ids")
         return [ids[index % len(ids)] for index in range(length)]
 
     def own_hello(self, **changes: Any) -> model_info_pb2.PeerInfo:

@@ -274,6 +274,14 @@ def test_the_command_fails_with_the_drafter(command: Command) -> None:
     }
 
 
+def test_a_drafter_may_report_any_vocabulary() -> None:
+    huge = ModelInfo(model_id="x", vocab_size=2**32 - 1)
+    assert run(BigramDrafter(model=huge), rules=("opening.answered",)).failed() == []
+    ends = ModelInfo(model_id="x", vocab_size=2, eos_token_ids=[0, 1])
+    (failed,) = run(BigramDrafter(model=ends), rules=("opening.answered",)).failed()
+    assert (failed.rule, failed.why) == ("opening.answered", "of its 2 tokens, all are in eos_token_ids")
+
+
 def test_what_a_drafter_writes_does_not_act_on_the_terminal() -> None:
     report = run(BigramDrafter(model=ModelInfo(model_id="x\x1b[2J", vocab_size=VOCABULARY)), rules=("handshake.text",))
     assert all(line.isprintable() for line in report.lines())
