@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import urllib.error
 import urllib.request
@@ -84,7 +85,7 @@ def _ask_http(url: str, timeout: float, connection: Connection) -> None:
     except urllib.error.HTTPError as error:
         with error:
             raise Failure(f"{url} answered {error.code}") from error
-    except OSError as error:  # URLError is one, too, around the reason
+    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError around the reason
         raise Failure(f"{url} does not answer: {getattr(error, 'reason', error)}") from error
 
 

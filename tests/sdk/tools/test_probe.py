@@ -152,6 +152,23 @@ def test_a_gateway_that_does_not_answer(command: Command, gone: str, silent: str
     assert "timed out" in done.err
 
 
+def test_a_server_that_does_not_speak_http(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/health"
+        done = command("probe", "--address", url)
+        thread.join()
+    assert (done.code, done.err) == (1, f"draftwire: {url} does not answer: SSH-2.0-OpenSSH_9.6\n")
+
+
 def test_over_tls(
     command: Command, servicer: health.HealthServicer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
