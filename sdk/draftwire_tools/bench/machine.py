@@ -40,13 +40,17 @@ def _processor() -> str:
 
 def _commit() -> str:
     """Returns the checkout's commit; empty without a checkout or git."""
+    package = Path(draftwire.__file__).parent
+    # An installation may be within the repository of another project.
+    if not (package.parents[1] / "pyproject.toml").is_file():
+        return ""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             capture_output=True,
             text=True,
             check=False,
-            cwd=Path(draftwire.__file__).parent,
+            cwd=package,
         )
     except FileNotFoundError:
         return ""

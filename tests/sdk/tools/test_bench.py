@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
+import draftwire
 from draftwire import Acceptance, SpeculationStats, StepTimes
 from draftwire._types.drafter import Drafter
 from draftwire._types.from_message import read
 from draftwire_tools.bench.comparison import Plan, Setting, Turn
 from draftwire_tools.bench.figures import Percentiles, figures
+from draftwire_tools.bench.machine import machine
 from draftwire_tools.bench.method import PLAIN, Method, parse_method
 from draftwire_tools.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire_tools.bench.report import Report
@@ -152,6 +154,18 @@ def test_what_methods_ask_for() -> None:
     alone = Method("prediction", predicts=True).speculation("expected")
     assert (alone.drafters, alone.prediction) == (None, "expected")
     assert alone.labels  # a label that no drafter of the pool has, so that none drafts beside it
+
+
+def test_the_commit_is_not_that_of_a_repository_around_an_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / ".venv" / "lib" / "python3" / "site-packages" / "draftwire"
+    package.mkdir(parents=True)
+    identity = ("-c", "user.name=n", "-c", "user.email=e")
+    for arguments in (("init", "-q"), (*identity, "commit", "-q", "--allow-empty", "-m", "theirs")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    monkeypatch.setattr(draftwire, "__file__", str(package / "__init__.py"))
+    assert "commit" not in machine()
 
 
 def test_what_methods_need() -> None:
