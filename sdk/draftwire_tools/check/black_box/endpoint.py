@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
+from functools import partial
 from typing import Any
 
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
@@ -73,7 +76,7 @@ class Endpoint:
             **SAMPLINGS[request.sampling],
             **self.fields,
         }
-        answer = await asyncio.to_thread(self._ask, "/completions", body)
+        answer = await _in_thread(partial(self._ask, "/completions", body))
         choices = answer.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise Failure(f"{self.url}/completions: the answer has no choices")
@@ -107,6 +110,22 @@ class Endpoint:
         if not isinstance(answer, dict):
             raise Failure(f"{self.url}{path}: the answer is not a JSON object")
         return answer
+
+
+async def _in_thread(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Returns what ``ask`` returns, called by a thread that nobody waits for if Ctrl-C ends the check; an endpoint may
+    not answer for minutes."""
+    answered: Future[dict[str, Any]] = Future()
+    answered.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answered.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+            answered.set_exception(error)
+
+    threading.Thread(target=run, name="check-request", daemon=True).start()
+    return await asyncio.wrap_future(answered)
 
 
 def _stats(report: Any) -> SpeculationStats:

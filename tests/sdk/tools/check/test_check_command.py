@@ -1,17 +1,21 @@
 """The command's options and its check of endpoints, without a model."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import pytest
 
+from draftwire_tools.check.black_box.endpoint import Endpoint
 from draftwire_tools.check.prompts import check_prompts, speed_prompts
+from draftwire_tools.check.request import check_requests
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -57,6 +61,9 @@ class FakeEndpoint(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.unsteady = False
         self.status = 200
+        self.hangs = False
+        """Whether it does not answer until it is closed."""
+        self.asked, self.closing, self.answered = Event(), Event(), Event()
         self.cut = 0
         """Bytes at the end of an answer that it does not send."""
         self.bodies: list[dict[str, Any]] = []
@@ -78,6 +85,10 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.bodies.append(body)
             number = len(self.server.bodies)
+        if self.server.hangs:
+            self.server.asked.set()
+            self.server.closing.wait(PATIENCE)
+            self.server.answered.set()
         text = f"{body['prompt'][:4]} {body['seed']}"
         if self.server.unsteady and "plain" not in body:
             text += f" {number}"
@@ -100,6 +111,7 @@ def endpoint() -> Iterator[FakeEndpoint]:
         thread = Thread(target=server.serve_forever)
         thread.start()
         yield server
+        server.closing.set()
         server.shutdown()
         thread.join()
 
@@ -139,6 +151,20 @@ def test_an_endpoint_that_breaks_off(command: Command, endpoint: FakeEndpoint) -
     endpoint.cut = 1
     outcome = command("check", "--openai", endpoint.url, *SHORT)
     assert (outcome.code, f"{endpoint.url}/v1/models does not answer: IncompleteRead" in outcome.err) == (1, True)
+
+
+def test_ctrl_c_does_not_wait_for_the_endpoint(endpoint: FakeEndpoint) -> None:
+    endpoint.hangs = True
+    request = check_requests(check_prompts((), 1), 4, 1)[0]
+
+    async def interrupted() -> None:
+        asking = asyncio.create_task(Endpoint.of("--openai", endpoint.url, None, None).complete(request))
+        while not endpoint.asked.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        asking.cancel()
+
+    asyncio.run(interrupted())
+    assert not endpoint.answered.is_set()
 
 
 def test_an_endpoint_that_refuses(command: Command, endpoint: FakeEndpoint) -> None:
