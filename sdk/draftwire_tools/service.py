@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -89,9 +90,11 @@ class Job:
 
     def failure(self, code: int) -> Failure:
         """Returns the error of its end with an exit status: the reason that its log gives."""
-        with self.log.open("rb") as log:
+        said = b""
+        with contextlib.suppress(FileNotFoundError), self.log.open("rb") as log:  # systems remove old temporary files
             log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
-            return Failure(end_reason(self.name, code, log.read().decode(errors="replace")))
+            said = log.read()
+        return Failure(end_reason(self.name, code, said.decode(errors="replace")))
 
 
 class Service(Job):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -36,7 +37,8 @@ class LearnerProcess(Job):
 
     def news(self) -> list[str]:
         """Returns the lines since the last call about learned versions that draft."""
-        with self.log.open("rb") as log:
+        whole = b""
+        with contextlib.suppress(FileNotFoundError), self.log.open("rb") as log:  # systems remove old temporary files
             log.seek(self._read)
             whole = log.read().rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0

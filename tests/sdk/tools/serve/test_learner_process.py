@@ -50,3 +50,12 @@ def test_promoted_versions_are_news(tmp_path: Path) -> None:
     with learner.log.open("a") as log:
         log.write(" tokens; promoted: 2 against 1\n")
     assert learner.news() == ["v00004: 9 new tokens; promoted: 2 against 1"]
+
+
+@pytest.mark.processes
+def test_a_log_that_a_cleaner_of_temporary_files_has_removed(tmp_path: Path) -> None:
+    learner = LearnerProcess("127.0.0.1:1", tmp_path / "learned", plan_of("m", (), 1, OPTIONS), tmp_path)
+    learner.kill()
+    learner.log.unlink()
+    assert learner.news() == []
+    assert str(learner.failure(3)) == "learner ended with code 3"
