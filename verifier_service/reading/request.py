@@ -208,6 +208,14 @@ class RequestReader:
             raise refused_field(
                 ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no tokens: give one at least"
             )
+        most = max(prompt)
+        if most >= self._vocab_size:  # some tokenizers have added tokens that their models lack
+            name = shortened(self._tokenizer.texts.of(most).text)
+            raise refused_field(
+                ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
+                kind or "prompt",
+                f"has the token {name!r} with the id {most}, but the target's vocabulary has {self._vocab_size} tokens",
+            )
         return prompt
 
     def _check_suffix(self, request: verifier_service_pb2.GenerateRequest) -> None:

@@ -241,6 +241,26 @@ async def test_a_suffix_is_part_of_the_prompt() -> None:
     reader.close()
 
 
+async def test_a_text_with_a_token_that_the_target_lacks_is_refused() -> None:
+    """Some tokenizers have added tokens beyond the vocabulary of their models, which stop at such an id."""
+    inner = AutoTokenizer.from_pretrained(MODELS / "target")
+    size = len(inner)
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    inner.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    inner.chat_template = template
+    reader = RequestReader(Tokenizer(inner), size, CONTEXT, kv_tokens=1000, pool=TextPool())
+    chat = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="an <image>")])
+    for kind, request in (
+        ("text", pb.GenerateRequest(text="an <image>")),
+        ("messages", pb.GenerateRequest(messages=chat)),
+    ):
+        with pytest.raises(ServiceError, match=f"{kind}: has the token '<image>' with the id {size}, but") as found:
+            await reader.read(request)
+        assert found.value.reason_name == "TOKEN_OUT_OF_RANGE"
+    assert (await reader.read(pb.GenerateRequest(text="an image"))).prompt
+    reader.close()
+
+
 async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
     assert (await read(reader)).changes == NO_CHANGES
     found = await read(
