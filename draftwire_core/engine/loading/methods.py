@@ -98,7 +98,7 @@ def local_model_drafter(
         model.capture_graphs()
     share = min(1.0, model.parameters / target.parameters)
     if token_map is None:
-        return LocalModelDrafter(model, share)
+        return LocalModelDrafter(model, share, model.vocab_size if model.vocab_size < target.vocab_size else None)
     return LocalTranslatingDrafter(model, token_map, share)
 
 

@@ -50,11 +50,16 @@ class LocalModelDrafter:
     service.
     """
 
-    def __init__(self, model: PackedModel, share: float):
-        """share: initial cost of the model's step relative to the target's; measured steps correct it later."""
+    def __init__(self, model: PackedModel, share: float, vocab_size: int | None = None):
+        """share: initial cost of the model's step relative to the target's; measured steps correct it later.
+        vocab_size: number of ids that the model reads; None if it reads all of the target's."""
         self.model = model
         self.clock = StepClock()
         self._share = share
+        self._vocab_size = vocab_size
+        self._left_out: set[Hashable] = set()
+        """The sequences with an id that the model lacks, for which it does not draft: targets pad the vocabulary of a
+        tokenizer further than its draft models do."""
         self._drafter: RoundDrafter
         self._worth: RoundWorth
         self._engine: EngineState
@@ -72,17 +77,30 @@ class LocalModelDrafter:
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
         """Starts drafting for a sequence. Raises DrafterFullError."""
+        self.close(key)
+        if not self._reads(spec.tokens):
+            self._left_out.add(key)
+            return
         self._drafter.open(key, spec)
         self._to_do = True
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
         """Applies a verdict. Raises OutOfSyncError, KeyError."""
+        if not self._reads(tokens):
+            self.close(key)
+            self._left_out.add(key)
+        if key in self._left_out:
+            return
         self._drafter.commit(key, committed_length, tokens)
         self._to_do = True
 
     def close(self, key: Hashable) -> None:
         """Stops drafting for a sequence; does nothing if it is not open."""
+        self._left_out.discard(key)
         self._drafter.close(key)
+
+    def _reads(self, tokens: Sequence[int]) -> bool:
+        return self._vocab_size is None or max(tokens) < self._vocab_size
 
     @property
     def busy(self) -> bool:

@@ -17,8 +17,9 @@ from draftwire_core.engine.errors import FieldError
 from draftwire_core.engine.loading.methods import DraftedEngine, LocalModelOptions, local_model_drafter
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
-from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, specs_of, tiny_model
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
 
@@ -196,6 +197,24 @@ class TestMaking:
         engine_with(None, target).add_drafter("draft", drafter)
         drafter.open(0, DraftSpec(random_tokens(30), GREEDY, 256, 200))
         assert drafter.busy
+
+    def test_ids_that_its_smaller_vocabulary_lacks(self, tmp_path: Path) -> None:
+        """Targets pad the vocabulary of a tokenizer further than its draft models do, and may draw such an id."""
+        place = write_checkpoint(tmp_path / "target", vocab_size=264)
+        target = PackedModel.load(str(place), slots=600, dtype="float32")
+        drafter = local_model_drafter(LocalModelOptions(str(write_checkpoint(tmp_path / "draft"))), target)
+        drafter._share = 0.01
+        beyond = drafter.model.vocab_size
+        short = [token for token in random_tokens(9) if token < beyond]
+        prompts = [short, [*short, beyond, *short]]
+        specs = specs_of(prompts, 40, SamplingParams(temperature=100.0, seed=1))
+        plain = generate(engine_with(None, target), specs).tokens
+        assert max(plain[0]) >= beyond
+        engine = engine_with(None, target)
+        engine.add_drafter("draft", drafter)
+        assert generate(engine, specs).tokens == plain
+        assert drafter.clock.steps > 0
+        assert not drafter._left_out and not drafter.busy
 
     def test_what_is_no_model(self, model: PackedModel) -> None:
         with pytest.raises(ModelLoadError, match="model /nowhere: no such directory"):
