@@ -28,8 +28,10 @@ class GrammarDrafter(TreeDrafter[TreeDraft]):
     def extend(self, drafts: Sequence[TreeDraft]) -> None:
         """Adds the chain of tokens that the form dictates."""
         for draft in drafts:
-            node = draft.tree.root
+            node, vocab_size = draft.tree.root, draft.spec.vocab_size
             for token in self._form.forced():
+                if vocab_size is not None and token >= vocab_size:
+                    break  # an added token of the tokenizer that the target lacks
                 following = draft.add(node, token, source=_SOURCE)
                 if following is None:
                     break

@@ -66,6 +66,11 @@ def test_no_node_where_none_is_of_use() -> None:
     assert not opened(Script([])).grow().proposals
 
 
+def test_a_token_that_the_target_lacks_ends_the_chain() -> None:
+    """Some tokenizers have added tokens that their models lack, and no drafter may propose these."""
+    assert list(opened(Script([7, 99, 100, 8])).grow().proposals[1].token_ids) == [7, 99]
+
+
 def test_another_way_than_the_forced_one_starts_anew() -> None:
     form = Script([7, 8, 9])
     drafter = opened(form)
