@@ -74,9 +74,9 @@ class TextReader:
         """Renders a conversation with the target's chat template, special tokens included. Runs in a thread, after
         `check_chat`. Raises ServiceError."""
         try:
-            text = self._render(chat)
+            text = _without_halves(self._render(chat))
         except ChatTemplateError as error:
-            raise invalid_field("messages", str(error)) from error
+            raise invalid_field("messages", _without_halves(str(error))) from error
         self.check_text("messages", text, becomes="has, once rendered by the chat template,")
         return text
 
@@ -124,3 +124,9 @@ class TextReader:
     def close(self) -> None:
         """Ends the threads that read texts."""
         self._pool.close()
+
+
+def _without_halves(text: str) -> str:
+    """Returns a text with U+FFFD in place of each half of a surrogate pair, which the JSON of a call's arguments can
+    express if a model was cut off within a character, but no tokenizer reads."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

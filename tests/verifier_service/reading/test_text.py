@@ -51,6 +51,18 @@ def test_arguments_that_were_cut_off_are_rendered_as_the_template_can() -> None:
     assert rendered(AS_OBJECT, "") == ""
 
 
+def test_half_a_character_in_arguments_is_rendered_as_one_that_is_not_known() -> None:
+    arguments = r'{"city": "Rome \ud83d\udc3a", "\udc3a": "\ud83d"}'
+    assert rendered(AS_OBJECT, arguments) == "city=Rome \U0001f43a\ufffd=\ufffd"
+    assert rendered(AS_TEXT, BROKEN + r"\ud83d") == BROKEN + r"\ud83d"
+    with pytest.raises(ServiceError, match="messages: no \ufffd here") as refused:
+        rendered(
+            "{{ raise_exception('no ' ~ messages[0].tool_calls[0].function.arguments.a ~ ' here') }}",
+            r'{"a": "\ud83d"}',
+        )
+    assert refused.value.to_status()
+
+
 @pytest.mark.parametrize("arguments", [BROKEN, "{}"])
 def test_a_template_that_refuses_says_why(arguments: str) -> None:
     with pytest.raises(ServiceError, match="messages: no calls here"):
