@@ -23,6 +23,7 @@ from draftwire_core.engine.logits.schema.refusals import (
     Strictness,
     check_shapes,
     inside,
+    with_whole_counts,
 )
 
 Schema = dict[str, Any]
@@ -108,7 +109,7 @@ class _Rewriting:
     def _schema(self, schema: Schema, place: str) -> Schema:
         """Returns a schema rewritten, with those in it."""
         check_shapes(schema, place)
-        found = dict(schema)
+        found = with_whole_counts(schema)
         found.pop(OWN, None)
         for step in (
             self._older,

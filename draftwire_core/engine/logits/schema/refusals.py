@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,7 @@ def inside(place: str, name: str) -> str:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) in (int, float) and value >= 0 and value == int(value)
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0 and value == int(value)
 
 
 def _is_names(value: Any) -> bool:
@@ -74,6 +75,11 @@ def check_shapes(schema: dict[str, Any], place: str) -> None:
     for key, (fits, words) in _SHAPES.items():
         if key in schema and not fits(schema[key]):
             raise SchemaError(inside(place, key), f"must be {words}")
+
+
+def with_whole_counts(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a schema of the right shapes whose counts are integers: 2.0 is one, which the library does not take."""
+    return schema | {key: int(schema[key]) for key in _COUNTS if isinstance(schema.get(key), float)}
 
 
 OF_ROOT = ("$schema", "$id", "$defs", "definitions", "x-guidance", "x-draftwire")

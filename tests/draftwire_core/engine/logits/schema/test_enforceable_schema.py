@@ -124,6 +124,16 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
     ),
     "64 bits": ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, ["-7"], [str(2**63)]),
     "an older bound": ({"type": "integer", "minimum": 1, "maximum": 3, "exclusiveMinimum": True}, ["2"], ["1"]),
+    "counts with a point": (
+        {"type": "array", "items": {"type": "string", "maxLength": 1.0}, "minItems": 1.0, "maxItems": 2.0},
+        ['["a"]', '["a", "b"]'],
+        ["[]", '["ab"]', '["a", "b", "c"]'],
+    ),
+    "different items, their number with a point": (
+        {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "maxItems": 2.0},
+        ["[]", '["b", "a"]'],
+        ['["a", "a"]', '["a", "b", "c"]'],
+    ),
     "OpenAPI's null": ({"type": "string", "nullable": True}, ["null", '"a"'], ["1"]),
     "evaluated properties": (
         {"type": "object", "properties": {"a": {"type": "integer"}}, "unevaluatedProperties": False},
@@ -160,6 +170,7 @@ def test_kinds_that_libraries_write(writer: Writer, name: str) -> None:
         (record(a=BEHIND | {"nullable": True}), "properties.a.pattern: "),
         ({"type": "object", "minProperties": 1, "required": [{}]}, "required: must be a list of names"),
         ({"type": "array", "items": {"enum": ["a"]}, "uniqueItems": True, "minItems": -1}, "minItems: must be"),
+        ({"type": "array", "maxItems": float("inf")}, "maxItems: must be a whole number"),
         ({"type": "string", "format": "byte", "pattern": "x", "allOf": 5}, "allOf: must be a list"),
         ({"oneOf": [{"type": "object", "properties": ["a"]}, {"type": "object"}]}, "oneOf[0].properties: must be"),
         (record(a={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "properties.a: "),
