@@ -162,7 +162,8 @@ def _enforceable(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         return enforceable(schema, _fault)
     except SchemaError as error:
-        raise GrammarError(str(error)) from error
+        # Names in a schema may have halves of surrogate pairs, which a response cannot have.
+        raise GrammarError(str(error).encode(errors="backslashreplace").decode()) from error
     except RecursionError as error:
         raise GrammarError("is nested too deeply") from error
 

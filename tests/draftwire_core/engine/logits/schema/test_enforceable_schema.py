@@ -171,6 +171,7 @@ def test_kinds_that_libraries_write(writer: Writer, name: str) -> None:
         ({"type": "object", "minProperties": 1, "required": [{}]}, "required: must be a list of names"),
         ({"type": "array", "items": {"enum": ["a"]}, "uniqueItems": True, "minItems": -1}, "minItems: must be"),
         ({"type": "array", "maxItems": float("inf")}, "maxItems: must be a whole number"),
+        (record(**{"\ud83d": {"not": {"type": "string"}}}), r"properties.\ud83d.not: "),
         ({"type": "string", "format": "byte", "pattern": "x", "allOf": 5}, "allOf: must be a list"),
         ({"oneOf": [{"type": "object", "properties": ["a"]}, {"type": "object"}]}, "oneOf[0].properties: must be"),
         (record(a={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "properties.a: "),
@@ -187,6 +188,7 @@ def test_what_is_refused_is_named(writer: Writer, schema: Any, place: str) -> No
         writer.compiled(form(schema))
     message = str(caught.value)
     assert message.startswith(place) and "<state>" not in message and "\n" not in message and len(message) < 500
+    assert message.encode(), "can be sent"
 
 
 KEYWORDS = [
