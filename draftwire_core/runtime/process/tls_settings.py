@@ -149,7 +149,7 @@ def peer_security(settings: TlsSettings) -> PeerSecurity:
 def _first_end(path: str) -> float:
     """The time at which the first of a file's certificates expires. Raises ValueError, naming the file."""
     try:
-        found = _CERTIFICATE.findall(Path(path).read_text(encoding="ascii"))
+        found = _CERTIFICATE.findall(Path(path).read_text(encoding="ascii", errors="replace"))  # notes may be in UTF-8
         return min(_end_of(ssl.PEM_cert_to_DER_cert(each)) for each in found)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error

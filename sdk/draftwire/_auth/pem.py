@@ -46,7 +46,7 @@ def read_authorities(path: str | Path) -> bytes:
     pem = _read(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context.load_verify_locations(cadata=pem.decode("ascii"))
+        context.load_verify_locations(cadata=pem.decode("ascii", "backslashreplace"))  # notes may be in UTF-8
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"{path} contains no certificates of authorities (PEM): {error}") from error
     return pem

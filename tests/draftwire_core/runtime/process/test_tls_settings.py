@@ -63,7 +63,7 @@ def test_years_are_whole(tmp_path: Path, year: int) -> None:
 def test_the_first_of_several_to_expire_counts(tmp_path: Path) -> None:
     late, early = (lasting(tmp_path / f"{year}.pem", datetime.datetime(year, 1, 1)) for year in (2040, 2035))
     both = tmp_path / "both.pem"
-    both.write_bytes(b"a note\n" + late.read_bytes() + early.read_bytes())
+    both.write_bytes("Zertifikate für Prüfungen\n".encode() + late.read_bytes() + early.read_bytes())
     assert [CertificateExpiry(ServiceSettings(tls_ca=str(both))).seconds()["tls_ca"]] == ends(early)
 
 

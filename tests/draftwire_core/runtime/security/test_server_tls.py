@@ -70,6 +70,14 @@ async def test_a_client_that_knows_the_authority_is_served(authority: Authority)
         assert await call(address, authority.tls()) == b"hello"
 
 
+async def test_authorities_may_have_notes_in_utf_8(authority: Authority) -> None:
+    """As the bundles of RHEL and of curl have."""
+    authority.file.write_bytes("# Főtanúsítvány\n".encode() + authority.file.read_bytes())
+    pair = authority.issue("server")
+    async with serving(pair, tls_client_ca=authority.file) as address:
+        assert await call(address, authority.tls(pair)) == b"hello"
+
+
 async def test_a_client_in_the_clear_is_not(authority: Authority) -> None:
     async with serving(authority.issue("server")) as address:
         await fault(address, None)
