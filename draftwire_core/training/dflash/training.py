@@ -162,7 +162,9 @@ def run(order: DflashOrder, say: Say) -> list[float]:
     def make(given: Prepared) -> DflashTrainer:
         mask = order.mask_token
         if mask is None:
-            tokenizer = AutoTokenizer.from_pretrained(given.checkpoint.directory, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(
+                given.checkpoint.directory, local_files_only=True, mistral_format=False
+            )
             mask = mask_token_of(tokenizer, int(given.base.get_output_embeddings().out_features))
         training = DflashTraining(
             **order.training(),

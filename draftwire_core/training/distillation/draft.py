@@ -41,7 +41,8 @@ class Draft:
                 self._dtype, self._tokenizer = torch.bfloat16, file.tokenizer()
             else:
                 self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
-                self._tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
+                # With mistral-common installed, transformers would read Mistral's own file, without a fast tokenizer.
+                self._tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, mistral_format=False)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
         self.source = source

@@ -1,19 +1,25 @@
 """Places of blocks are counted, weighted and masked as in drafting, and written as speculators writes them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
+from transformers.integrations.mistral import tokenizer as mistral_tokenizer
+from transformers.models.auto import tokenization_auto
 
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash import training
 from draftwire_core.training.dflash.anchored_blocks import AnchoredBlocks
 from draftwire_core.training.dflash.initial_network import layers_read, mask_token_of
 from draftwire_core.training.dflash.training import decay_of
+from draftwire_core.training.frozen_target.order import DflashOrder
+from draftwire_core.training.frozen_target.preparation import Prepared
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 
@@ -101,3 +107,18 @@ def test_the_token_that_stands_for_one_to_be_guessed(target: Path) -> None:
     assert mask_token_of(tokenizer, len(tokenizer)) == 0
     tokenizer.mask_token = "<unk>"
     assert mask_token_of(tokenizer, 200) == 2
+
+
+def test_mistrals_own_file_is_left_alone(
+    base: PreTrainedModel, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With mistral-common installed, transformers prefers tekken.json to tokenizer.json."""
+    monkeypatch.setitem(tokenization_auto.TOKENIZER_MAPPING_NAMES, base.config.model_type, "MistralCommonBackend")
+    monkeypatch.setattr(mistral_tokenizer, "is_mistral_common_available", lambda: True)
+    shutil.copytree(target, tmp_path / "target")
+    (tmp_path / "target" / "tekken.json").write_text("{}")
+    windows = Windows(DOCUMENTS, 32, 4)
+    given = Prepared(Checkpoint.find(str(tmp_path / "target")), base, windows, windows, torch.float32)
+    monkeypatch.setattr(training, "train", lambda order, ahead, say, make: (make(given), given))
+    order = DflashOrder(model="m", prompts=[], out=tmp_path / "out")
+    assert training.run(order, lambda line: None)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.integrations.mistral import tokenizer as mistral_tokenizer
+from transformers.models.auto import tokenization_auto
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.training.distillation.draft import Draft
@@ -42,3 +44,13 @@ def test_an_incomplete_one_is_refused_as_in_serving(
     save_file(damage(load_file(weights)), weights, {"format": "pt"})
     with pytest.raises(ModelLoadError, match=f"model {tmp_path}: .*{words}"):
         Draft(str(tmp_path))
+
+
+def test_mistrals_own_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With mistral-common installed, transformers prefers tekken.json to tokenizer.json."""
+    monkeypatch.setitem(tokenization_auto.TOKENIZER_MAPPING_NAMES, "llama", "MistralCommonBackend")
+    monkeypatch.setattr(mistral_tokenizer, "is_mistral_common_available", lambda: True)
+    write_checkpoint(tmp_path)
+    (tmp_path / "tekken.json").write_text("{}")
+    tokenizer = Draft(str(tmp_path)).tokenizer
+    assert tokenizer.encode("w0") == [3]
