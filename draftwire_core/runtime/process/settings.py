@@ -17,6 +17,7 @@ from draftwire_core.runtime.process.address import ListenAddress, PeerAddress
 from draftwire_core.runtime.process.flags import Flags, flag_of
 from draftwire_core.runtime.process.tls_settings import check_tls_settings
 from draftwire_core.runtime.process.trace_export import check_endpoint
+from draftwire_core.runtime.process.variables import is_link
 
 ENV_PREFIX = "DRAFTWIRE_"
 
@@ -227,7 +228,7 @@ def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
     unknown = [
         f"{name}: there is no such setting"
         for name in sorted(os.environ)
-        if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields
+        if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields and not is_link(name)
     ]
     if unknown:
         raise SettingsError(unknown)

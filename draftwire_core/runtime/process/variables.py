@@ -69,6 +69,11 @@ _LINK = re.compile(r".*_(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+
 """Variables that Kubernetes derives from the names of services in a pod's namespace."""
 
 
+def is_link(name: str) -> bool:
+    """Returns whether Kubernetes may have derived a variable from the name of a service."""
+    return _LINK.fullmatch(name) is not None
+
+
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """Finds variables with draftwire's prefix that no program reads.
 
@@ -79,5 +84,5 @@ def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
         Each such variable, with the variable that was most likely meant.
     """
     for name in sorted(names):
-        if name.startswith(PREFIX) and name not in VARIABLES and not _LINK.fullmatch(name):
+        if name.startswith(PREFIX) and name not in VARIABLES and not is_link(name):
             yield name, next(iter(difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.8)), None)

@@ -22,6 +22,12 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.max_wait_ms == 12.5
 
 
+def test_a_service_in_kubernetes_may_be_called_draftwire_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR"):
+        monkeypatch.setenv(f"DRAFTWIRE_VLLM_{name}", "10.0.0.7")
+    assert settings_from_environment(VllmSettings).listen == "127.0.0.1:50061"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
