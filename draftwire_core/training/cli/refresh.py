@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from draftwire_core.training.cli.options import (
     show_downloads,
 )
 from draftwire_core.training.frozen_target.order import Device
+from draftwire_tools.loading import interrupt
 from draftwire_tools.rollout import parse_share
 
 
@@ -112,6 +114,7 @@ def refresh(
             raise Failure("--target: a draft model learns from the verifier's probabilities and needs none")
         return DraftLearner(DraftModel(standing.draft, device=device), teacher, training, top)
 
+    before = signal.signal(signal.SIGTERM, interrupt)  # so that a trial is withdrawn
     try:
         follower = TrafficFollower(teacher.client)
         try:
@@ -132,4 +135,5 @@ def refresh(
     except (ModelLoadError, TimeoutError) as error:
         raise Failure(str(error)) from error
     finally:
+        signal.signal(signal.SIGTERM, before)
         teacher.close()

@@ -1,5 +1,6 @@
 """The SDK's part of training: scores, traffic, and commands that report missing requirements."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from draftwire._messages.scoring import ScoreReader
 from draftwire._messages.traffic import read_traffic
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.training.learning import idle_priority
+from draftwire_core.training.refresh import traffic_follower
+from draftwire_core.training.teachers import verifier_teacher
 from tests.harness.command import Command
 from tests.harness.forbidden_imports import FORBID
 from tests.harness.waiting import LONG_PATIENCE
@@ -63,6 +66,39 @@ def test_learning_in_services_needs_all_of_them(
     monkeypatch.setattr(idle_priority, "yield_to_others", lambda: None)
     outcome = Command(monkeypatch, capsys)("train", "learn", "--dir", str(tmp_path), *options)
     assert (outcome.code, outcome.err) == (2, f"draftwire: {words}\n")
+
+
+def test_a_refresh_that_is_asked_to_end_does_so_as_by_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """So that a trial is withdrawn: else half of the requests would go on to a draft that nobody watches."""
+
+    class Teacher:
+        client = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    class Follower(Teacher):
+        def wait_until_following(self, seconds: float) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def own(number: int, frame: object) -> None:
+        raise AssertionError("the command has not handled the signal")
+
+    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", Teacher)
+    monkeypatch.setattr(traffic_follower, "TrafficFollower", Follower)
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        options = ["--drafter", "d", "--draft", "m", "--canary", "c:1", "--out", str(tmp_path), "--nice", "0"]
+        outcome = Command(monkeypatch, capsys)("train", "refresh", *options, "--threads", "0")
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert outcome.code == 130
 
 
 MISSING = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)")
