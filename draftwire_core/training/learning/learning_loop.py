@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from draftwire import Client, LearnerActivity, LearningRound, ServedRequest, Speculation
 from draftwire.errors import (
     BusyError,
+    ContextExceededError,
     DeadlineExceededError,
     DraftwireError,
     NotFoundError,
@@ -351,14 +352,16 @@ class LearningLoop:
         prompt = texts[self._questions % len(texts)].prompt.tolist()
         self._questions += 1
         self._asked.add(tuple(prompt))
-        for name in (old, new):
-            self.client.generate(
-                prompt,
-                max_tokens=_ASKED_TOKENS,
-                seed=self._questions,  # so that both draft the same text, which is sampled: greedy ones are often loops
-                speculation=Speculation(drafter=name, planning="always"),
-                timeout=_ASKED_SECONDS,
-            )
+        with suppress(ContextExceededError):  # a further verifier may take longer prompts
+            for name in (old, new):
+                self.client.generate(
+                    prompt,
+                    max_tokens=_ASKED_TOKENS,
+                    fit_max_tokens=True,
+                    seed=self._questions,  # so that both draft the same text, which is sampled: greedy ones often loop
+                    speculation=Speculation(drafter=name, planning="always"),
+                    timeout=_ASKED_SECONDS,
+                )
 
     def _write_lookup_texts(self) -> None:
         """Writes the texts that the next lookup drafter begins with."""

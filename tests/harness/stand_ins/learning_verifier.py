@@ -12,6 +12,7 @@ from typing import Any
 from draftwire import Learning as Report
 from draftwire import ServedRequest, SpeculationStats, StepCost, Traffic
 from draftwire.errors import (
+    ContextExceededError,
     DraftwireError,
     RolloutNotFoundError,
 )
@@ -38,6 +39,8 @@ class Verifier:
         self.new = ""
         self.fingerprint, self.tokenizer, self.gain = "target", tokenizer, gain
         self.busy, self.restarted = True, False
+        self.context = 1 << 20
+        """Tokens of the longest request that the learner may send."""
         self.likeliest = False
         """Whether the learner asks for the likeliest tokens."""
         self.forgets = False
@@ -61,7 +64,11 @@ class Verifier:
         self.likeliest = likeliest
         return Stream(self)
 
-    def generate(self, prompt: list[int], *, speculation: Any, **_: Any) -> None:
+    def generate(
+        self, prompt: list[int], *, max_tokens: int, speculation: Any, fit_max_tokens: bool = False, **_: Any
+    ) -> None:
+        if len(prompt) + (1 if fit_max_tokens else max_tokens) > self.context:
+            raise ContextExceededError("too long")
         self.asked.append(speculation.drafter)
         self._waiting.append(self._served(prompt, speculation.drafter))
 

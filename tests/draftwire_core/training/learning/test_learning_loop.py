@@ -259,14 +259,17 @@ def test_another_target_or_base_begins_again(what: str, learning: Learning, targ
     assert not learning.versions
 
 
-def test_without_traffic_held_out_prompts_decide(learning: Learning) -> None:
-    learning.verifier.busy = False
+@pytest.mark.parametrize("context", [1 << 20, 40])
+def test_without_traffic_held_out_prompts_decide(context: int, learning: Learning) -> None:
+    """Prompts that nearly fill the context, or that a further verifier alone could take, end no learner."""
+    learning.verifier.busy, learning.verifier.context = False, context
     numbers = iter(range(3, 10_000))
     loop: LearningLoop
 
     def idle() -> None:
         """Own text is made here, by the caller of the loop."""
-        loops[0].take([next(numbers) % 150, 5], [*TEXT, next(numbers) % 150], "own")
+        number = next(numbers)
+        loops[0].take([number % 150, 5, *[6] * (number % 7 * 8)], [*TEXT, next(numbers) % 150], "own")
 
     loops: list[LearningLoop] = []
     made = LearningLoop.__post_init__
