@@ -4,6 +4,7 @@ that a service needs in addition to the SDK's, and those that a model on a CPU n
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,6 +53,9 @@ def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
     """
     # Until the program handles signals itself, Ctrl-C during an import should not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if os.getpid() == 1:  # in a container: the first process never gets a signal that it does not handle
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: os._exit(128 + number))
     if lacking := missing(needed):
         print(
             f"{program_name()}: requires {distribution(extra)}[{extra}], but {', '.join(lacking)} is missing: "

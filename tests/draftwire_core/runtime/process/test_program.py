@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from draftwire.version import __version__
 from tests.harness import processes
-from tests.harness.waiting import LONG_PATIENCE
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -143,3 +144,29 @@ class TestPrograms:
             f"python -m {module}: argument --log-level: expected one argument (all flags: python -m {module} --help)\n"
         )
         assert "there is no argument here" in run("-m", module, "here").stderr
+
+
+FIRST = """
+import os
+os.getpid = lambda: 1
+from draftwire_core.runtime.process.program import run_program
+run_program("imported_slowly", extra="serve", needed=())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_process_of_a_container_ends_at_a_signal_before_it_serves(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "imported_slowly.py").write_text(f"import time\nprint(flush=True)\ntime.sleep({LONG_PATIENCE})\n")
+    path = f"{ROOT}:{ROOT / 'sdk'}:{tmp_path}"
+    with subprocess.Popen(
+        [sys.executable, "-c", FIRST], env=environment() | {"PYTHONPATH": path}, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(number)
+            assert process.wait(PATIENCE) == 128 + number
+        finally:
+            process.kill()
