@@ -133,7 +133,7 @@ class Refresher(Generic[ExampleT]):
         self.tell(f"{checkpoint.name}: on trial at {standing.canary}")
         verdict = try_out(client, self.follower, standing.drafter, standing.canary, checkpoint, self.trial, self.see)
         if verdict.promoted:
-            standing.drafter, standing.canary, standing.draft = verdict.drafter, address, str(checkpoint)
+            standing.drafter, standing.canary, standing.draft = verdict.drafter, address, str(checkpoint.resolve())
             self.tell(f"{checkpoint.name}: promoted, {verdict.reason}")
         else:
             self.learner.go_back()
@@ -150,7 +150,7 @@ class Refresher(Generic[ExampleT]):
     def _forget_old_versions(self) -> None:
         versions = sorted(self.directory.glob("v[0-9]*"))
         for old in versions[:-_KEPT_VERSIONS]:
-            if str(old) != self.standing.draft:
+            if old.resolve() != Path(self.standing.draft).resolve():
                 shutil.rmtree(old)
 
 
