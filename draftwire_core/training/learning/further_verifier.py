@@ -13,6 +13,7 @@ from draftwire.errors import (
     NotEnabledError,
     PermissionDeniedError,
     UnauthenticatedError,
+    UnsupportedDrafterError,
 )
 from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.training.learning.learning_directory import LearningState
@@ -54,7 +55,10 @@ class FurtherVerifier:
             if follower is None:
                 return []
             if self._promoted != state.promoted:
-                seat.follow(self._client, state)
+                try:
+                    seat.follow(self._client, state)
+                except UnsupportedDrafterError as error:  # it does not see the directory, for example
+                    self._tell(f"{self._client.address}: cannot draft with what was learned: {error}")
                 self._promoted = state.promoted
             return follower.take(0.0)
         except FINAL:

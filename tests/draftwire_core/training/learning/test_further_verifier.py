@@ -10,6 +10,7 @@ import pytest
 from draftwire.errors import (
     NotEnabledError,
     UnavailableError,
+    UnsupportedDrafterError,
 )
 from draftwire_core.training.learning.further_verifier import FurtherVerifier
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
@@ -63,6 +64,17 @@ def test_a_further_verifier_that_is_lost_or_restarts_is_asked_again(learning: Le
     with pytest.raises(NotEnabledError, match="no traffic"):
         eventually(lambda: serves() and not further.errors, "it is refused")
     verifier.close()
+
+
+def test_one_that_cannot_draft_with_it_gives_its_texts(learning: Learning) -> None:
+    further: Any = Further(learning.base, learning.verifier.tokenizer)
+    further.errors = {"swap": UnsupportedDrafterError("no such directory")}
+    verifier, seat = FurtherVerifier(further, learning.told.append), LocalSeat(Versions(learning.place))
+    state = LearningState("target", base=learning.base, promoted=1)
+    eventually(lambda: bool(verifier.take(seat, state)), "it is followed")
+    verifier.close()
+    assert further.calls.count("swap") == 1
+    assert learning.told[-1] == "further:2: cannot draft with what was learned: no such directory"
 
 
 def test_the_texts_of_another_target_are_left_out(learning: Learning) -> None:
