@@ -292,10 +292,9 @@ class VerificationEngine:
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         decodes_only = len(jobs) == len(decoding) or not any(job.sequence.pending > 1 for job in jobs)
-        slowness = 0.0
+        found = 0.0
         if computed.rows <= 64 and not scored and decodes_only:
             found = self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
-            slowness = found if computed.rows == len(jobs) else 0.0
         features = self.features.hand_out() if self.features else []
         self._queue.admit()
         self.places = max(1, self.running) if self.waiting else self.limits.max_sequences
@@ -317,7 +316,7 @@ class VerificationEngine:
             computed.prompts,
             features,
             self.features.take_seconds(),
-            slowness,
+            found if computed.rows == len(jobs) else 0.0,
         )
 
     def _guessed(self, source: str) -> list[float]:

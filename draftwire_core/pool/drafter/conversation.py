@@ -7,8 +7,6 @@ import functools
 import math
 from collections.abc import Sequence
 
-from google.rpc import status_pb2
-
 from draftwire.v1.drafter_service_pb2 import (
     CloseSequences,
     DraftRequest,
@@ -17,14 +15,13 @@ from draftwire.v1.drafter_service_pb2 import (
     SequenceOpened,
     StepBegun,
 )
-from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
-from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter import draft_messages
 from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.drafter_faults import DrafterFaults
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, DrafterStream
 from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.gathering import Gathering
@@ -35,7 +32,6 @@ from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.pool.standing.drafter_stats import LONGEST_STEP_SECONDS, plausible
 from draftwire_core.pool.standing.flood_limit import FloodLimit
 from draftwire_core.pool.standing.standings import DrafterClocks, DrafterStanding, replaced_too_soon
-from draftwire_core.runtime.errors import ServiceError, not_found
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.rpc.handshake import (
     CAPABILITY_FEATURES,
@@ -52,10 +48,6 @@ _RETRY_SECONDS = 1.0
 _LONGEST = 0.01
 """Maximum CPU time charged for handling a message, in seconds; any more is due to something else, such as garbage
 collection."""
-
-
-class TooManyFaults(Exception):
-    """Raised when the drafter has broken the protocol so often that it is suspended."""
 
 
 class DrafterConversation:
@@ -83,14 +75,13 @@ class DrafterConversation:
         self._clocks = clocks
         self._proposed_at = clocks.now()
         """Time of the last proposal for an opening."""
-        self._has_refused = False
         self._full_until = 0.0
         """Event loop time until which the drafter accepts no more sequences."""
         self._flood_limit = FloodLimit(clocks.now)
         self._open = OpenSequences(last_epoch, self._flood_limit)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
+        self._faults = DrafterFaults(drafter, self._wire, standing.breaker)
         self._gathering = Gathering(peer.capabilities, drafter.stats)
-        self._reads_features = CAPABILITY_FEATURES in peer.capabilities
 
     @property
     def writable(self) -> bool:
@@ -153,7 +144,8 @@ class DrafterConversation:
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
         opening = self._open.open(request, credit)
         # Features are made from the beginning of a sequence on, for a drafter that has it.
-        if self._drafter.pause_policy.paused and not opening.always_draft and not self._reads_features:
+        reads_features = CAPABILITY_FEATURES in self.peer.capabilities
+        if self._drafter.pause_policy.paused and not opening.always_draft and not reads_features:
             opening.ready.set_result(True)
         else:
             self._begin(opening)
@@ -255,7 +247,7 @@ class DrafterConversation:
             request_id=opening.request_id,
             reason=str(error),
         )
-        self._send_fault(sequence_id, epoch, draft_messages.proposal_error(error))
+        self._faults.send(sequence_id, epoch, draft_messages.proposal_error(error))
         return True
 
     def forget(self, sequence_id: int) -> bool:
@@ -299,7 +291,7 @@ class DrafterConversation:
         for message in batch.proposals:
             opening = self._open.get(message.sequence_id, message.epoch)
             if message.epoch > self.epoch:
-                self._refuse_unknown(message)
+                self._faults.refuse_unknown(message)
             elif opening is None:
                 stats.proposed_nodes += len(message.token_ids)
                 stats.stale_nodes += len(message.token_ids)
@@ -328,28 +320,13 @@ class DrafterConversation:
         """Handles the notice that new streams to the drafter get another model."""
         delay = self._standing.replaced()
         if delay > 0:
-            self._count_fault(replaced_too_soon().to_status())
+            self._faults.count(replaced_too_soon().to_status())
         self._events.drafter_replaced(self._drafter, delay)
-
-    def _refuse_unknown(self, message: ProposalMessage) -> None:
-        """Refuses a proposal for an opening that never existed; one for an opening that has ended is merely late."""
-        error = not_found(
-            ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
-            f"sequence_id: {message.sequence_id} was never opened with epoch {message.epoch}",
-        )
-        if not self._has_refused:  # a drafter can send any number of these
-            self._has_refused = True
-            log.warning(
-                "proposal refused", drafter=self._drafter.name, sequence_id=message.sequence_id, reason=error.message
-            )
-        self._send_fault(message.sequence_id, message.epoch, error)
 
     def _take_opened(self, opened: SequenceOpened) -> None:
         opening = self._open.get(opened.sequence_id, opened.epoch)
         if opening is not None:
-            opening.caught_up = True
-            if not opening.ready.done():
-                opening.ready.set_result(True)
+            opening.catch_up()
 
     def _take_error(self, error: SequenceError) -> None:
         opening = self._open.get(error.sequence_id, error.epoch)
@@ -373,14 +350,3 @@ class DrafterConversation:
             self._full_until = asyncio.get_running_loop().time() + draft_messages.retry_seconds(broken, _RETRY_SECONDS)
         self._drafter.last_error = draft_messages.bounded(error.status)
         self._events.drafter_dropped(self._drafter, [error.sequence_id], why)
-
-    def _send_fault(self, sequence_id: int, epoch: int, error: ServiceError) -> None:
-        status = error.to_status()
-        self._wire.send(DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=epoch, status=status)))
-        self._count_fault(status)
-
-    def _count_fault(self, status: status_pb2.Status) -> None:
-        """Shows a protocol error, and ends the conversation after too many."""
-        self._drafter.last_error = status
-        if self._standing.breaker.count():
-            self._wire.end(TooManyFaults(status.message))

@@ -52,6 +52,12 @@ class DrafterOpening:
     _sent: dict[int, float] = field(default_factory=dict)
     """Sending times by committed length, shortest first, from the last length that a proposal was based on."""
 
+    def catch_up(self) -> None:
+        """Records that the drafter has caught up."""
+        self.caught_up = True
+        if not self.ready.done():
+            self.ready.set_result(True)
+
     def hold(self, outcome: SequenceOutcome, *, hidden_states: bool) -> None:
         """Holds a step's committed tokens until they are sent. hidden_states: whether the drafter takes them."""
         self.held = True

@@ -13,8 +13,9 @@ from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
 from draftwire_core.engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter import draft_messages
-from draftwire_core.pool.drafter.conversation import DrafterConversation, TooManyFaults
+from draftwire_core.pool.drafter.conversation import DrafterConversation
 from draftwire_core.pool.drafter.draft_messages import Dropped
+from draftwire_core.pool.drafter.drafter_faults import TooManyFaults
 from draftwire_core.pool.drafter.drafter_stream import DraftCall, shake_hands
 from draftwire_core.pool.drafter.features import FeatureIntake
 from draftwire_core.pool.drafter.pooled_drafter import DETACHED, DrafterEvents, PooledDrafter

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -352,16 +353,12 @@ class LearningLoop:
         prompt = texts[self._questions % len(texts)].prompt.tolist()
         self._questions += 1
         self._asked.add(tuple(prompt))
+        # Both draft the same text, by its seed, and a sampled one: greedy texts often loop.
+        asked: dict[str, Any] = {"max_tokens": _ASKED_TOKENS, "fit_max_tokens": True, "seed": self._questions}
         with suppress(ContextExceededError):  # a further verifier may take longer prompts
             for name in (old, new):
-                self.client.generate(
-                    prompt,
-                    max_tokens=_ASKED_TOKENS,
-                    fit_max_tokens=True,
-                    seed=self._questions,  # so that both draft the same text, which is sampled: greedy ones often loop
-                    speculation=Speculation(drafter=name, planning="always"),
-                    timeout=_ASKED_SECONDS,
-                )
+                speculation = Speculation(drafter=name, planning="always")
+                self.client.generate(prompt, **asked, speculation=speculation, timeout=_ASKED_SECONDS)
 
     def _write_lookup_texts(self) -> None:
         """Writes the texts that the next lookup drafter begins with."""

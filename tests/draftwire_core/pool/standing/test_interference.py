@@ -35,7 +35,9 @@ def test_steps_while_it_finishes_its_tree_are_not_idle_ones() -> None:
 
 
 def test_other_steps_than_plain_ones_say_nothing() -> None:
-    assert observed((1.2, True, 100), (0.0, True, 100), (1.0, False, 100), (0.0, False, 100)).share == pytest.approx(0.2)
+    assert observed((1.2, True, 100), (0.0, True, 100), (1.0, False, 100), (0.0, False, 100)).share == pytest.approx(
+        0.2
+    )
 
 
 def test_a_step_that_was_held_up_hardly_counts() -> None:
