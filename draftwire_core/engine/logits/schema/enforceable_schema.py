@@ -9,6 +9,7 @@ all keywords.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from draftwire_core.engine.logits.schema.alternatives import Alternatives
@@ -95,6 +96,8 @@ class _Rewriting:
         self._alternatives = Alternatives(self._references, refusals)
         self._patterns = Patterns(accepts, refusals)
         self._counts = Counts(self._references, refusals)
+        self._moved: dict[int, str] = {}
+        """Names of the definitions of what is moved and referred to, by the schema that is moved."""
 
     def root(self) -> Schema:
         """Returns the whole schema rewritten."""
@@ -112,6 +115,7 @@ class _Rewriting:
         found = with_whole_counts(schema)
         found.pop(OWN, None)
         for step in (
+            self._references_to_moved,
             self._older,
             self._without_meaning,
             self._unsupported,
@@ -143,6 +147,23 @@ class _Rewriting:
 
     def _integers(self, schema: Schema, place: str) -> Schema:
         return with_exact_integers(schema, place, self._refusals)
+
+    def _references_to_moved(self, schema: Schema, place: str) -> Schema:
+        """Refers to a definition in place of a part that the rewriting moves: of `oneOf`, or of what may be null."""
+        path = self._references.path(schema.get("$ref"))
+        moves = any(
+            part == "oneOf" or (isinstance(holder, dict) and holder.get("nullable") is True and part not in OF_ROOT)
+            for (_, holder), (part, _) in pairwise(path)
+        )
+        if not moves or not isinstance(target := path[-1][1], dict):
+            return schema
+        if id(target) not in self._moved:
+            self._moved[id(target)] = f"{OWN}-moved-{len(self._moved)}"
+            at = ""
+            for (_, holder), (part, _) in pairwise(path):
+                at = f"{at}[{part}]" if isinstance(holder, list) else inside(at, part)
+            self._alternatives.definitions.append((self._moved[id(target)], target, at))
+        return schema | {"$ref": f"#/$defs/{self._moved[id(target)]}"}
 
     def _older(self, schema: Schema, place: str) -> Schema:
         """Says bounds that older drafts spell otherwise."""

@@ -54,18 +54,24 @@ class References:
 
     def target(self, reference: Any) -> Any:
         """Returns what a JSON pointer of the schema points to, or None."""
+        path = self.path(reference)
+        return path[-1][1] if path else None
+
+    def path(self, reference: Any) -> list[tuple[str, Any]]:
+        """Returns the values on the way of a JSON pointer, from the schema itself on, each with its name or index in
+        the one before it; none if it points to nothing."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            return None
-        value: Any = self._root
+            return []
+        path: list[tuple[str, Any]] = [("", self._root)]
         for spelled in reference[1:].split("/")[1:]:
-            part = unquote(spelled).replace("~1", "/").replace("~0", "~")
+            part, value = unquote(spelled).replace("~1", "/").replace("~0", "~"), path[-1][1]
             if isinstance(value, dict) and part in value:
-                value = value[part]
+                path.append((part, value[part]))
             elif isinstance(value, list) and part.isdecimal() and len(part) < _MOST_DIGITS and int(part) < len(value):
-                value = value[int(part)]
+                path.append((part, value[int(part)]))
             else:
-                return None
-        return value
+                return []
+        return path
 
     def endless(self) -> str | None:
         """Returns the place of a reference that leads back to itself at the same value, or that makes every value

@@ -135,6 +135,21 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['["a", "a"]', '["a", "b", "c"]'],
     ),
     "OpenAPI's null": ({"type": "string", "nullable": True}, ["null", '"a"'], ["1"]),
+    "a reference to one of several": (
+        record(a={"oneOf": [{"type": "string"}, record(b={"$ref": "#/properties/a/oneOf/1"}) | {"required": []}]}),
+        ['{"a": "x"}', '{"a": {"b": {"b": {}}}}'],
+        ['{"a": {"b": "x"}}'],
+    ),
+    "a reference to a part of what may be null": (
+        record(
+            a={"nullable": True, "anyOf": [{"type": "boolean"}, {"type": "integer"}]},
+            b={"$ref": "#/properties/a/anyOf/0"},
+            c=record(d={"type": "string"}) | {"nullable": True},
+            e={"$ref": "#/properties/c/properties/d"},
+        ),
+        ['{"a": null, "b": true, "c": null, "e": "x"}', '{"a": 1}', '{"c": {"d": "x"}}'],
+        ['{"b": 1}', '{"b": null}', '{"e": 1}'],
+    ),
     "evaluated properties": (
         {"type": "object", "properties": {"a": {"type": "integer"}}, "unevaluatedProperties": False},
         ['{"a": 1}'],
