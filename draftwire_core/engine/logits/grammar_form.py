@@ -61,7 +61,8 @@ class GrammarForm:
         self._renew = renew
         self._end = end
         self._vocab_size = vocab_size
-        self._end_token_ids = sorted(end_token_ids)
+        # A checkpoint may name end tokens that its vocabulary lacks.
+        self._end_token_ids = sorted(token for token in end_token_ids if token < vocab_size)
         self._helper = helper
         self._output: list[int] = []
         self._lost = False

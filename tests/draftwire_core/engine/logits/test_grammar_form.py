@@ -110,6 +110,12 @@ def test_a_row_depends_on_its_own_path_alone(compiler: GrammarCompiler, name: st
         assert together[0] == next_tokens(form)
 
 
+def test_an_end_that_the_target_lacks_is_left_out(compiler: GrammarCompiler, encode: Encode) -> None:
+    form = compiler.form(Grammar(FormKind.REGEX, "a+"), [EOS, PADDED])
+    form.commit(encode("a"))
+    assert EOS in next_tokens(form)
+
+
 def test_what_no_token_has_is_never_allowed(compiler: GrammarCompiler) -> None:
     form = compiler.form(Grammar(FormKind.REGEX, "(?s:.)*"), [])
     tokens = next_tokens(form)
