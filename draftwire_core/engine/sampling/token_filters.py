@@ -91,11 +91,12 @@ def block_logits(logits: Tensor, which: Tensor, blocks: Tensor) -> Tensor:
 def columns(row: Tensor, rows: int) -> tuple[Tensor, int]:
     """The column of each element, [n] int64, and the width, of a table of rows made from a list ordered by row.
 
-    row [n] int64 in 0..rows-1: the row of each element.
+    row [n] int64 in 0..rows-1: the row of each element. The table has a column even if all rows are bad ones, which
+    have no elements.
     """
     counts = torch.bincount(row, minlength=rows)
     column = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    return column, int(counts.max()) if rows else 0
+    return column, max(1, int(counts.max())) if rows else 0
 
 
 def rows_a_pass(logits: Tensor) -> int:

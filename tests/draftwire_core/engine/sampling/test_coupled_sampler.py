@@ -244,6 +244,15 @@ def test_bad_rows_are_named_and_harm_no_other(params: SamplingParams, value: flo
     assert torch.equal(s.token_ids[::2], clean.token_ids[::2, 0])
 
 
+@pytest.mark.parametrize("params", [*FILTERS, SamplingParams(temperature=0)], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_bad_row_by_itself(params: SamplingParams, value: float) -> None:
+    """A single request whose constraints leave no token, for example."""
+    logits, batch = torch.full((1, 500), value), SamplingBatch.build([params], [3])
+    assert sample(logits, batch).token_ids.tolist() == [-1]
+    assert top_candidates(logits, batch, 4).token_ids.tolist() == [[-1] * 4]
+
+
 def test_masked_tokens_never_come_out() -> None:
     logits = torch.full((3, 1000), -torch.inf)
     logits[:, [3, 900]] = torch.tensor([0.0, 1.0])
