@@ -54,15 +54,22 @@ class Draft:
 
     def write(self, directory: Path) -> None:
         """Writes a checkpoint with the data type of the one it was loaded from, for a GGUF file in bfloat16. An
-        existing directory is replaced once the new one is complete."""
+        existing directory is replaced once the new one is complete. Raises OSError and SafetensorError."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
-        copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
-        self._tokenizer.save_pretrained(new)
-        # The weights are written readable by their owner only; a service that runs as another user must read them.
-        readable = stat.S_IMODE((new / "config.json").stat().st_mode)
-        for weights in new.glob("*.safetensors"):
-            weights.chmod(readable)
+        try:
+            copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
+            try:
+                self._tokenizer.save_pretrained(new)
+            except Exception as error:  # the package tokenizers has no narrower one, for a full disk for example
+                raise OSError(str(error)) from error
+            # The weights are written readable by their owner only; a service that runs as another user must read them.
+            readable = stat.S_IMODE((new / "config.json").stat().st_mode)
+            for weights in new.glob("*.safetensors"):
+                weights.chmod(readable)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)  # a full disk must not stay full
+            raise
         if directory.exists():
             shutil.rmtree(directory)
         new.replace(directory)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedTokenizerBase
 from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
 
@@ -22,6 +23,18 @@ def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "written").iterdir()}
     assert "model.safetensors" in modes
     assert len(set(modes.values())) == 1, modes
+
+
+def test_one_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(_: object, path: str, **__: object) -> None:
+        assert (Path(path) / "model.safetensors").stat().st_size
+        raise Exception("No space left on device (os error 28)")  # as the package tokenizers does
+
+    draft = Draft(str(write_checkpoint(tmp_path / "draft")))
+    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", save)
+    with pytest.raises(OSError, match="No space left on device"):
+        draft.write(tmp_path / "written")
+    assert [each.name for each in tmp_path.iterdir()] == ["draft"]
 
 
 NORM, UP = "model.norm.weight", "model.layers.0.mlp.up_proj.weight"
