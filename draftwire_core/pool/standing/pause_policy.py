@@ -64,6 +64,8 @@ class PausePolicy:
         self._catching_up = 0.0
         """Time, in steps, by which the drafter slowed steps down while it caught up with sequences, and which it has
         not earned yet. It is settled when the drafter is paused: a trial must not end before it has begun."""
+        self._settled = 0.0
+        """Time, in steps, that was settled so at the last pause."""
         self._owed = 0.0
         """Time, in steps, of messages while it caught up with sequences, which no step has been charged with yet."""
         self.sharing = 1
@@ -125,10 +127,15 @@ class PausePolicy:
 
     def fill(self) -> None:
         """Raises the credit to that of an unknown drafter, and resumes."""
+        self._catching_up = 0.0
         self._account.fill()
 
     def try_now(self) -> None:
-        """Tries a paused drafter at once instead of waiting until the trial is paid for."""
+        """Tries a paused drafter at once instead of waiting until the trial is paid for. What catching up cost was the
+        model's before, and is forgotten."""
+        if self._account.balance < 0.0:
+            self._account.balance = min(0.0, self._account.balance + self._settled)
+        self._catching_up = self._settled = 0.0
         self._account.try_now()
 
     def stepped(self, sequences: int, *, on_demand: bool = False) -> None:
@@ -163,7 +170,7 @@ class PausePolicy:
             self._catching_up = 0.0
         elif self.paused and not was_paused:
             self._account.balance -= self._catching_up
-            self._catching_up = 0.0
+            self._catching_up, self._settled = 0.0, self._catching_up
 
     def catching_up(self) -> None:
         """Settles a step during which the drafter computes sequences that it does not draft for yet. Messages are owed,

@@ -350,6 +350,17 @@ def test_a_long_prompt_does_not_pause_it_for_good() -> None:
     assert steps_until_trial(policy) < 2500
 
 
+def test_a_new_model_is_tried_at_once_whatever_catching_up_has_cost_the_one_before() -> None:
+    policy = slowing(0.5)
+    for _ in range(100):
+        policy.catching_up()
+    steps_until_pause(policy)
+    policy.try_now()
+    assert not policy.paused
+    steps_until_pause(policy)
+    assert steps_until_trial(policy) < 500, "it owes nothing either"
+
+
 def test_one_that_earns_its_catching_up_owes_nothing() -> None:
     policy = slowing(0.1)
     for _ in range(100):
