@@ -1,4 +1,4 @@
-"""The protocol errors of a drafter on one stream: told to it, shown, and counted."""
+"""The protocol errors of a drafter on one stream: reported to it, shown, and counted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DrafterFaults:
         self.send(proposal.sequence_id, proposal.epoch, error)
 
     def send(self, sequence_id: int, epoch: int, error: ServiceError) -> None:
-        """Tells the drafter of an error that concerns one opening, and counts it."""
+        """Reports an error that concerns one opening to the drafter, and counts it."""
         status = error.to_status()
         self._wire.send(DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=epoch, status=status)))
         self.count(status)
