@@ -103,11 +103,11 @@ class ChatFormat:
     lacks_system: bool = False
     """Whether it leaves out or refuses a system message."""
     lacks_later_system: bool = False
-    """Whether it leaves out or refuses one that is not the first message, as Qwen 3.5's does."""
+    """Whether it leaves out or refuses a system message that is not the first message, as Qwen 3.5's does."""
     alternates: bool = False
     """Whether it refuses two messages of the user in a row."""
     lacks_text: bool = False
-    """Whether it refuses a message with calls that has a text besides its reasoning, as gpt-oss's does."""
+    """Whether it refuses a message that has reasoning, a text and calls, as gpt-oss's does."""
     short_ids: bool = False
     """Whether it refuses ids of calls that are not nine letters or digits, as Mistral's does."""
     one_call: bool = False

@@ -50,7 +50,7 @@ def with_tools(
     described = bool(tools) and not chat_format.tools
     systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
     later = chat_format.lacks_later_system and any(each["role"] == "system" for each in messages[1:])
-    texts = chat_format.lacks_text and any(map(_has_all, messages))
+    texts = chat_format.lacks_text and any(map(_has_reasoning_text_and_calls, messages))
     ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
     if not (calls or results or described or systems or later or texts or ids or chat_format.alternates):
         return messages, tools
@@ -59,7 +59,7 @@ def with_tools(
     """Text that joins the next text to the user's last message, which holds that of another role; else empty."""
     for index, message in enumerate(_with_description(messages, tools) if described else messages):
         turn = _with_calls(chat_format, message) if calls else dict(message)
-        if texts and _has_all(turn):
+        if texts and _has_reasoning_text_and_calls(turn):
             reasoning = f"{turn['reasoning_content']}\n\n{turn['content']}"
             turn |= {"content": "", "reasoning_content": reasoning, "thinking": reasoning}
         if ids:
@@ -98,7 +98,8 @@ def _one_by_one(messages: Sequence[Message]) -> list[Message]:
     for index, message in enumerate(messages):
         called = message.get("tool_calls") or ()
         if len(called) < 2:
-            found += [message] * (index >= placed)
+            if index >= placed:
+                found.append(message)
             continue
         results = list(takewhile(lambda each: each["role"] == "tool", messages[index + 1 :]))
         placed = index + 1 + len(results)
@@ -127,8 +128,8 @@ def _short_id(call: str) -> str:
     return call if _SHORT_ID.fullmatch(call) else hashlib.sha256(call.encode(errors="replace")).hexdigest()[:9]
 
 
-def _has_all(message: Message) -> bool:
-    """Whether a message has a text, reasoning and calls."""
+def _has_reasoning_text_and_calls(message: Message) -> bool:
+    """Returns whether a message has each of the three."""
     return all(message.get(key) for key in ("content", "reasoning_content", "tool_calls"))
 
 

@@ -1,4 +1,4 @@
-"""How much a drafter that computes slows the target's steps down: the two may share a memory, cores or a device."""
+"""The slowdown of the target's steps by a drafter that computes meanwhile, on the same cores, memory or device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SETTLING_STEPS = 8
 
 
 class _Mean:
-    """A mean of the last steps, of all while they are few."""
+    """A mean of the last steps, of all while they are few, when a `RunningMean` reflects mostly the first."""
 
     def __init__(self) -> None:
         self.count = 0

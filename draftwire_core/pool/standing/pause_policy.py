@@ -65,7 +65,7 @@ class PausePolicy:
         """Time, in steps, by which the drafter slowed steps down while it caught up with sequences, and which it has
         not earned yet. It is settled when the drafter is paused: a trial must not end before it has begun."""
         self._settled = 0.0
-        """Time, in steps, that was settled so at the last pause."""
+        """Time, in steps, of catching up that was charged at the last pause."""
         self._owed = 0.0
         """Time, in steps, of messages while it caught up with sequences, which no step has been charged with yet."""
         self.sharing = 1

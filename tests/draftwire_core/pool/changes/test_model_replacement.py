@@ -149,6 +149,14 @@ async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, 
     assert {source for output in outputs for source in output.sources} == {None, "drafter"}
 
 
+async def replaced_model(verifier: InProcessVerifier, listening: Any, first: ScriptedDrafter) -> ScriptedDrafter:
+    """Replaces a drafter's model while a request runs. Returns the new one, which has not caught up."""
+    second: ScriptedDrafter = listening("a:1", greeting=greeting("newer"), says_opened=False)
+    await first.say(replaced())
+    await verifier.until(lambda: second.opened)
+    return second
+
+
 async def test_a_drafter_on_its_way_to_another_model_can_be_detached(
     verifier: InProcessVerifier, listening: Any
 ) -> None:
@@ -156,9 +164,7 @@ async def test_a_drafter_on_its_way_to_another_model_can_be_detached(
     await verifier.pool.membership.attach("a:1", "me")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
-        second = listening("a:1", greeting=greeting("newer"), says_opened=False)
-        await first.say(replaced())
-        await verifier.until(lambda: second.opened)
+        second = await replaced_model(verifier, listening, first)
         detaching = asyncio.create_task(verifier.pool.changes.detach("me"))
         await second.say(opened(second.opened[-1]))
         described = await detaching
@@ -215,9 +221,7 @@ async def test_a_swap_that_waits_for_a_new_model_may_be_called_twice(
     await verifier.pool.membership.attach("a:1", "me")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
-        second = listening("a:1", greeting=greeting("newer"), says_opened=False)
-        await first.say(replaced())
-        await verifier.until(lambda: second.opened)
+        second = await replaced_model(verifier, listening, first)
         listening("b:1")
         calls = [asyncio.create_task(verifier.pool.changes.swap("me", "b:1", "mine")) for _ in range(2)]
         await asyncio.sleep(0)
