@@ -71,6 +71,14 @@ class TreeGrowth:
         """Whether a tree has a node that can be expanded."""
         return next(self._leaves(growing), None) is not None
 
+    def expands(self, growing: GrowingTree, node: Node) -> bool:
+        """Whether a node of a tree is worth children."""
+        return (
+            growing.tree.size < growing.max_nodes
+            and node.position < self.deepest(growing)
+            and self.worth(growing, node) >= self.least_worth(growing)
+        )
+
     def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
         """Returns all nodes that can be expanded, most valuable first, each with its value and its tree's index."""
         leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]

@@ -30,7 +30,9 @@ class RoundTranslatingDrafter(TranslatingDrafter):
     def outlook(self) -> Outlook:
         """Returns the expected gain of the next `grow`. A sequence with pending tokens counts as if it had one."""
         acceptance = self._growth.acceptance
+        chances = [acceptance.expected(rank) for rank in range(self._growth.width)]
         worths: dict[int, float] = {}
+        gains: list[float] = []
         expanded, growing, rows = [], [], 0
         for key, draft in self._queue.running.items():
             worths[id(draft.tree.root)] = 1.0
@@ -41,14 +43,15 @@ class RoundTranslatingDrafter(TranslatingDrafter):
                 rows += 1
                 continue
             growing.append(draft.growing)
-            for question in self._open_questions(key):
+            for question in self._questions.of(key):
                 expanded.append(question.node)
                 rows += len(question.spelling)
+                # Its answer is the pass that the likeliest child needs.
+                gains += [worths[id(question.node)] * chances[0] * chance for chance in chances]
         for _, node in self._growth.expansions(growing, rows, max(0, self.model.most_rows - rows)):
             expanded.append(node)
             rows += 1
-        children = [acceptance.expected(rank) for rank in range(self._growth.width)]
-        gains = [worths[id(node)] * chance for node in expanded for chance in children]
+        gains += [worths[id(node)] * chance for node in expanded for chance in chances]
         for draft in self._queue.running.values():
             del worths[id(draft.tree.root)]
         return Outlook(list(worths.values()), gains, rows)

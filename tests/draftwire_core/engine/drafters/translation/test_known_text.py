@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.translation.local_translating import RoundTranslatingDrafter
 from draftwire_core.engine.drafters.translation.translating import TranslatingDrafter
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.engine.engine_limits import EngineLimits
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import generate_all
@@ -28,6 +30,30 @@ def test_most_of_a_known_text_is_drafted(target: str, draft: str) -> None:
     text = TEXT[1].encode() + b"    if self:\n        return other\n\n" + TEXT[0].encode()
     tokens = [*translation.target.opening, *translation.target.encode(text)]
     assert KnownTextDrafting(translation, tokens).share >= LEAST
+
+
+@pytest.mark.parametrize(("target", "draft", "passes"), [("draft", "fallback", 0.69), ("fallback", "target", 0.83)])
+def test_an_answer_is_the_pass_of_the_child_that_it_spells(target: str, draft: str, passes: float) -> None:
+    """passes: of the draft model for each token; with one for each answer and one for each child they are 0.72 and
+    0.91."""
+    translation = token_map(target, draft)
+    text = TEXT[1].encode() + b"    if self:\n        return other\n\n" + TEXT[0].encode()
+    known = KnownTextDrafting(translation, [*translation.target.opening, *translation.target.encode(text)])
+    assert known.passes <= passes * (known.accepted + known.steps)
+
+
+def test_a_question_promises_children_and_grandchildren() -> None:
+    translation = token_map("target", "draft")
+    tokens = translation.target.encode(TEXT[0].encode())
+    model = KnownText(translation, tokens)
+    drafter = RoundTranslatingDrafter(model, translation, TreeGrowth())  # type: ignore[arg-type]
+    drafter.open(0, DraftSpec(tokens[:8], SamplingParams(temperature=0.0), 8, len(tokens), len(translation.target)))
+    while not drafter._questions.of(0):
+        drafter.grow()
+    questions = len(drafter._questions.of(0))
+    outlook = drafter.outlook()
+    assert len(outlook.gains) >= (questions + 1) * TreeGrowth().width
+    assert sum(outlook.gains[: TreeGrowth().width]) < sum(outlook.gains[-TreeGrowth().width :])
 
 
 def test_special_tokens_of_the_same_role_are_drafted() -> None:
