@@ -96,6 +96,7 @@ class _ReadTensors:
         self._form = form
         self._model = model
         self._dtype = dtype
+        self._in_float32 = tuple(model._keep_in_fp32_modules_strict or ())
         self.conversions = Conversions()
 
     def fill(self) -> None:
@@ -188,7 +189,9 @@ class _ReadTensors:
     def _plain(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """A tensor that is not quantised, in the model's type for it."""
         found = self._files.tensor(name, [tuple(like.shape)], FLOATS if like.is_floating_point() else [like.dtype])
-        return found.to(like.dtype)
+        # A model that is made without being read does not have them in float32 yet.
+        whole = like.is_floating_point() and any(part in name for part in self._in_float32)
+        return found.to(torch.float32 if whole else like.dtype)
 
     def _set(self, module: nn.Module, name: str, tensor: torch.Tensor) -> None:
         if name in module._parameters:

@@ -235,6 +235,20 @@ def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
     check_experts(name, form, tmp_path, 20, [12, 5], num_hidden_layers=1, layer_types=["full_attention"])
 
 
+@needs_library
+def test_what_an_architecture_keeps_in_float32_is_not_rounded(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+    model = tiny_model("Dots1", **SIZES, moe_intermediate_size=64, n_shared_experts=1, num_experts_per_tok=2, **sizes)
+    name, biases = "mlp.gate.e_score_correction_bias", torch.tensor([8.001, 8.005, 8.009, 8.013])
+    write_quantised(
+        tmp_path, model, FORMS["W4A16"], change=lambda found: found.update({f"model.layers.0.{name}": biases})
+    )
+    ours = PackedModel.load(str(tmp_path), slots=100)
+    # In bfloat16 all of them would be 8.
+    assert torch.equal(ours.model.model.layers[0].library_layer.get_buffer(name), biases)
+    assert run_self_test(ours).bit_exact
+
+
 EXPERTS_FORMS = ALL_FORMS | {"MXFP4": mxfp4()}
 
 
