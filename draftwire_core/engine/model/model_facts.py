@@ -52,6 +52,13 @@ def query_group_size(config: PreTrainedConfig) -> int | None:
     return heads // int(getattr(config, "num_key_value_heads", None) or heads)
 
 
+def most_query_heads(model: PreTrainedModel, group_size: int) -> int:
+    """The most query heads per key-value head of any layer: in Laguna and Step 3.7 those with sliding windows have more
+    than the others. group_size: that of the configuration"""
+    groups = (getattr(each, "num_key_value_groups", None) for each in model.modules())
+    return max(group_size, *(each for each in groups if isinstance(each, int)), 1)
+
+
 def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
     """Tokens that end a text; none if the model does not say."""
     generation = getattr(model, "generation_config", None)

@@ -23,7 +23,7 @@ from draftwire_core.engine.model.backends.backend import Needs
 from draftwire_core.engine.model.backends.choose_backend import choose_backend
 from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.described_model import DescribedModel
-from draftwire_core.engine.model.model_facts import query_group_size
+from draftwire_core.engine.model.model_facts import most_query_heads, query_group_size
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
 from draftwire_core.engine.model.reading.read_model import UnsupportedModelError, read_model, usable_device
@@ -99,7 +99,9 @@ class PackedModel(DescribedModel):
                 "supported kind"
             )
         self.group_size = group_size or 1
-        """Query heads per key-value head."""
+        """Query heads per key-value head; on kernels the most of any layer, all of whose tiles must hold a row's."""
+        if kernels or self.device.type != "cpu":
+            self.group_size = most_query_heads(model, self.group_size)
         self.reads_features = reads_features
         needs = Needs(
             self.name,

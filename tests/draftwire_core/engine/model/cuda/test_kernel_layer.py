@@ -118,6 +118,16 @@ def test_other_layers_attend_by_slots() -> None:
     assert check_against_plain(library, few_rows(model)) < BOUND
 
 
+def test_layers_with_more_query_heads_than_the_configuration_says() -> None:
+    """Their tiles hold fewer rows."""
+    library = tiny_model(
+        "Laguna", num_hidden_layers=2, layer_types=["full_attention"] * 2, mlp_layer_types=["dense"] * 2,
+        num_attention_heads=6, num_attention_heads_per_layer=[8, 6], num_key_value_heads=1,
+    )  # fmt: skip
+    model = PackedModel(copy.deepcopy(library), 60, kernels=True)
+    assert check_against_plain(library, walk(model, FEW[:1], [7], trees=False, chunk=20)) < BOUND
+
+
 def test_rows_have_the_same_bits_in_any_batch() -> None:
     """In other parts of prompts, trees and batches, as decoded one by one."""
     model = PackedModel(tiny_model("Llama", torch.bfloat16, num_hidden_layers=1), 60, kernels=True)
