@@ -10,8 +10,9 @@ import torch
 from draftwire_core.engine.device.choices import Kernels, Weights
 from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from draftwire_core.engine.loading.self_test import run_self_test
-from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import Rows, check_against_plain, packed, random_tokens, walk
+from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.engine.recurrent_models import KINDS, RECURRENT_MODELS, check_idle, recurrent_model
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -140,6 +141,16 @@ def test_what_they_do_not_support_is_said() -> None:
     model = packed(recurrent_model("Lfm2"))
     with pytest.raises(ModelLoadError, match="some of its layers are recurrent"):
         model.first_layers(1)
+
+
+def test_on_a_gpu_they_are_refused() -> None:
+    pytest.importorskip("triton")
+    model = recurrent_model("Mamba", torch.float16)
+    del model.config.num_attention_heads  # which only our sizes give it
+    with pretended_gpu():
+        to_gpu(model)
+        with pytest.raises(UnsupportedModelError, match="the recurrent layers of MambaForCausalLM run on CPUs only"):
+            PackedModel(model, 400)
 
 
 @pytest.mark.parametrize("name", KINDS)
