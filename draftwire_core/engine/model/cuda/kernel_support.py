@@ -56,11 +56,11 @@ def _unknown_chunks(config: PretrainedConfig, context_length: int) -> str | None
 
 def _longest_head(config: PretrainedConfig) -> int:
     sizes = [getattr(config, name, None) for name in _HEAD_SIZES]
-    heads = getattr(config, "num_attention_heads", None)  # none in models without attention
-    sizes.append(config.hidden_size // heads if heads else 0)
     nope, rope = (getattr(config, f"qk_{each}_head_dim", None) for each in ("nope", "rope"))
     sizes.append((nope or 0) + (rope or 0))
-    return max(size for size in sizes if isinstance(size, int))
+    told = max(size for size in sizes if isinstance(size, int))
+    heads = getattr(config, "num_attention_heads", None)  # none in models without attention
+    return told or (config.hidden_size // heads if heads else 0)
 
 
 def _trial(device: torch.device) -> str | None:

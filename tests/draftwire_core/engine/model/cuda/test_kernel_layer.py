@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import PreTrainedModel
+from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, PreTrainedModel
 
 pytest.importorskip("triton")
 
@@ -21,6 +21,7 @@ from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.cuda import kernel_layer, kernel_linear, placing
 from draftwire_core.engine.model.cuda.kernel_layer import KernelLayer, try_kernels
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
+from draftwire_core.engine.model.cuda.kernel_support import missing
 from draftwire_core.engine.model.cuda.kernels.product import Cuts
 from draftwire_core.engine.model.cuda.kernels.product_trial import ProductTrial
 from draftwire_core.engine.model.cuda.slots.slot_steps import SlotSteps
@@ -35,6 +36,7 @@ from tests.harness.engine.engines import (
     tiny_model,
     walk,
 )
+from tests.harness.engine.pretended_gpu import pretended_gpu
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_kernels import untried_kernels
 
@@ -116,6 +118,22 @@ def test_other_layers_attend_by_slots() -> None:
     model = PackedModel(copy.deepcopy(library), 60, kernels=True)
     assert model.layer_kernels == "attention" and isinstance(model.steps, SlotSteps)
     assert check_against_plain(library, few_rows(model)) < BOUND
+
+
+def test_heads_longer_than_the_kernels_are_for() -> None:
+    """In Gemma 3 1B and 4B and Gemma 2 2B a head's share of a row is, but not a head."""
+    sizes = {"hidden_size": 1152, "num_attention_heads": 4}
+    with pretended_gpu():
+        gemma, llama, gpt2 = (
+            missing(torch.device("cuda"), torch.bfloat16, config, 64)
+            for config in (
+                Gemma3TextConfig(head_dim=256, **sizes),
+                LlamaConfig(**sizes),
+                GPT2Config(n_embd=1152, n_head=4),
+            )
+        )
+    assert gemma is None
+    assert llama == gpt2 == "kernels are for heads of up to 256 elements, not 288"
 
 
 def test_layers_with_more_query_heads_than_the_configuration_says() -> None:
