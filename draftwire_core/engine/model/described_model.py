@@ -20,7 +20,7 @@ from draftwire_core.engine.model.model_facts import (
 from draftwire_core.engine.sampling.kernel_sampler import KernelSampler
 
 _UNDECLARED = 2048
-"""Context of a model that declares none."""
+"""Context of a model that declares none, such as Mamba, by default."""
 
 
 def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> int:
@@ -29,11 +29,12 @@ def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> i
     The default is what the model declares, but for a model with two sets of rotary factors what the short ones are for:
     up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared.
     """
-    declared = int(getattr(config, "max_position_embeddings", None) or _UNDECLARED)
+    declared = getattr(config, "max_position_embeddings", None)
+    longest = int(declared or _UNDECLARED)
     if asked is None:
-        return min(declared, original_context(config) or declared)
-    if asked > declared:
-        raise ModelLoadError(f"model {name}: --context-length {asked} is longer than the model's {declared} tokens")
+        return min(longest, original_context(config) or longest)
+    if declared and asked > longest:
+        raise ModelLoadError(f"model {name}: --context-length {asked} is longer than the model's {longest} tokens")
     return asked
 
 

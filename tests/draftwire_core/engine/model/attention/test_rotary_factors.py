@@ -4,8 +4,10 @@ import copy
 
 import pytest
 import torch
+from transformers import MambaConfig
 
 from draftwire_core.engine.loading.self_test import run_self_test
+from draftwire_core.engine.model.described_model import context_of
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from tests.harness.engine.attention_models import LONG_MODELS, attention_model
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
@@ -66,6 +68,11 @@ def test_other_models_have_their_declared_context_or_less() -> None:
     assert less.fingerprint == whole.fingerprint
     with pytest.raises(ModelLoadError, match="--context-length 2049 is longer than the model's 2048 tokens"):
         PackedModel(model, 400, context_length=2049)
+
+
+def test_models_that_declare_none_have_any() -> None:
+    assert context_of(MambaConfig(), None) == 2048
+    assert context_of(MambaConfig(), 16384) == 16384
 
 
 @pytest.mark.slow
