@@ -40,6 +40,7 @@ FUSED_MODELS: dict[str, tuple[str, dict[str, object]]] = {
             "sliding_window": 8,
             "query_pre_attn_scalar": 16,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "attn_logit_softcapping": 1.0,  # which transformers' layers of this kind do not apply
         },
     ),
     "weights that 1 is added to": ("Gemma", {}),

@@ -42,6 +42,8 @@ class LayerKind:
     key_norm: str = "k_norm"
     gated: bool = False
     """Whether the query projection gives gates, too, by whose sigmoids the results of attention are multiplied."""
+    capped: bool = False
+    """Whether a soft cap of the configuration bounds the scores of attention."""
     lender: Of = lambda attention: None
     """The layer whose keys and values an attention sees in place of its own."""
     halved_angles: bool = False
@@ -184,7 +186,7 @@ KINDS: dict[str, LayerKind] = {
     "Phi3DecoderLayer": LayerKind(_window_of_config, plain=True),
     "GraniteDecoderLayer": _BARE,
     "GemmaDecoderLayer": LayerKind(adds_one=True),
-    "Gemma2DecoderLayer": _GEMMA,
+    "Gemma2DecoderLayer": replace(_GEMMA, capped=True),
     "Gemma3DecoderLayer": replace(_GEMMA, plain=True),
     "Gemma4TextDecoderLayer": replace(_GEMMA4, beside=_experts_beside),
     "Gemma4UnifiedTextDecoderLayer": _GEMMA4,
@@ -224,7 +226,9 @@ KINDS: dict[str, LayerKind] = {
     ),
     "ArceeDecoderLayer": _BARE,
     "ApertusDecoderLayer": LayerKind(input_norm="attention_layernorm", output_norm="feedforward_layernorm"),
-    "VaultGemmaDecoderLayer": LayerKind(_own_window, output_norm="pre_feedforward_layernorm", adds_one=True),
+    "VaultGemmaDecoderLayer": LayerKind(
+        _own_window, output_norm="pre_feedforward_layernorm", adds_one=True, capped=True
+    ),
     "FlintDecoderLayer": LayerKind(_own_window, rotates=lambda attention: attention.sliding_window is not None),
     "JambaAttentionDecoderLayer": _JAMBA,
     "JambaMambaDecoderLayer": _JAMBA,

@@ -217,7 +217,7 @@ def _attention_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear)
         rotary=_rotary_of(kind, attention),
         scaling=attention.scaling,
         window=kind.window(attention),
-        softcap=getattr(attention, "attn_logit_softcapping", None),
+        softcap=attention.attn_logit_softcapping if kind.capped else None,
         gated=kind.gated,
         kv_parts=kv_parts,
         kv_layer=attention.layer_idx if lender is None else lender,
