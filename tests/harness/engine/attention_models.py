@@ -70,6 +70,10 @@ ATTENTION_MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "no rotary layers": ("SmolLM3", {"no_rope_layer_interval": 2}),
     "sinks": ("GptOss", {"head_dim": 16, "sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "softcap": ("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16}),
+    "window of the mask alone": (
+        "Phimoe",
+        {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 96},
+    ),
     "normed heads": ("Qwen3", {"head_dim": 16}),
     "normed projections": ("Olmo2", {}),
     "partial rotary": (

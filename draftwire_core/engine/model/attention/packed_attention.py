@@ -32,6 +32,9 @@ ATTENTION_NAME = "draftwire_packed"
 CHUNKED = "chunked_attention"
 """The type of a layer with chunks, in configurations of transformers."""
 
+_MASKED = ("PhimoeAttention",)
+"""Attentions that leave the window of their configuration to the mask, which packed attention does not receive."""
+
 _LEAST_EXPONENT = -80.0
 """Attention weights are at least e^-80 of the greatest: these vanish in float32 sums, and smaller ones get denormal."""
 
@@ -133,6 +136,8 @@ def _attended(
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
     layer = kv_layer(module, key, under_way)
+    if type(module).__name__ in _MASKED:
+        sliding_window = module.config.sliding_window
     if isinstance(batch, FixedRows):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
