@@ -83,6 +83,8 @@ class PoolChanges:
         progress. Returns once running sequences have moved. Raises ServiceError. Continues if the caller is cancelled.
         """
         check_share(share)
+        for name in (old_name, new_name):
+            await self._operations.after(replacement_of(name))  # no caller started it, so it must not cause BUSY
         old = self._roster.named(old_name)
         new_key = self._new_drafter(old_name, new_name)
         running = self._rollouts.involving(new_key)
@@ -104,6 +106,10 @@ class PoolChanges:
         Continues if the caller is cancelled."""
         what = ("promote" if promote else "withdraw", new_name)
         operation = self._operations.known(what)  # a withdrawal under way is no longer a rollout in progress
+        if operation is None:
+            for name in (self._rollouts.of_new(new_name).old.name, new_name):
+                await self._operations.after(replacement_of(name))
+            operation = self._operations.known(what)  # a repeated call may have begun it meanwhile
         if operation is None:
             rollout = self._rollouts.of_new(new_name)
             old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)

@@ -227,3 +227,31 @@ async def test_a_swap_that_waits_for_a_new_model_may_be_called_twice(
         await asyncio.sleep(0)
         await second.say(opened(second.opened[-1]))
         assert [moved for _, moved in await asyncio.gather(*calls)] == [1, 1]
+
+
+async def test_a_rollout_waits_for_a_new_model(verifier: InProcessVerifier, listening: Any) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    await verifier.pool.membership.attach("a:1", "me")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        second = await replaced_model(verifier, listening, first)
+        listening("b:1")
+        starting = asyncio.create_task(verifier.pool.changes.start_rollout("me", "b:1", 0.5))
+        await asyncio.sleep(0)
+        await second.say(opened(second.opened[-1]))
+        assert (await starting).old.name == "me"
+
+
+async def test_the_end_of_a_rollout_waits_for_a_new_model(verifier: InProcessVerifier, listening: Any) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    await verifier.pool.membership.attach("a:1", "me")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        listening("b:1")
+        await verifier.pool.changes.start_rollout("me", "b:1", 0.1)
+        second = await replaced_model(verifier, listening, first)
+        calls = [asyncio.create_task(verifier.pool.changes.finish_rollout("b:1", promote=True)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await second.say(opened(second.opened[-1]))
+        assert [each.reason for each in await asyncio.gather(*calls)] == ["promoted"] * 2
+        assert [each.name for each in verifier.pool.describe()] == ["b:1"]
