@@ -15,6 +15,7 @@ from pathlib import Path
 
 from draftwire import Client, PlannerStatus, Rollout, ServedRequest
 from draftwire.errors import (
+    BusyError,
     DeadlineExceededError,
     DrafterUnreachableError,
     FailedPreconditionError,
@@ -87,8 +88,8 @@ def try_out(
     try:
         new = client.drafters.rollout(old, canary, options.share, timeout=_LOAD_SECONDS).new.name
     except _CANNOT_DRAFT as error:
-        if checkpoint is not None:
-            raise  # a service that serves the checkpoint is refused for another reason
+        if checkpoint is not None or isinstance(error, BusyError):
+            raise  # a service that serves the checkpoint, or a busy drafter, is refused for another reason
         return Verdict(False, old, f"it cannot draft: {error}")
     try:
         seen(follower.take(0.0))  # requests that finished before do not count for the new one

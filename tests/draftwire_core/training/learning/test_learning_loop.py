@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from draftwire.errors import (
+    BusyError,
+    DraftwireError,
     NotEnabledError,
     UnavailableError,
     UnsupportedDrafterError,
@@ -140,15 +142,25 @@ def test_one_that_is_no_better_on_held_out_texts_is_not_tried(learning: Learning
     assert "rollout" not in learning.verifier.calls
 
 
-@pytest.mark.parametrize("call", ["rollout", "promote", "stream", "report_learning"])
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("rollout", UnavailableError),
+        ("rollout", BusyError),
+        ("promote", UnavailableError),
+        ("stream", UnavailableError),
+        ("report_learning", UnavailableError),
+    ],
+)
 def test_a_verifier_lost_in_a_trial_gets_the_same_checkpoint_again(
-    call: str, learning: Learning, monkeypatch: pytest.MonkeyPatch
+    call: str, error: type[DraftwireError], learning: Learning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """So does one that is just changing its drafters."""
     decide = LearningLoop._decide
 
     def lose(loop: LearningLoop, *given: Any) -> Any:
         if len(tried) < 1:
-            learning.verifier.errors[call] = UnavailableError("lost")
+            learning.verifier.errors[call] = error("lost")
         tried.append(given)
         return decide(loop, *given)
 
