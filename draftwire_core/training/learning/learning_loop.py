@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ _MOST_PROMPT = 2048
 _ASKED_SECONDS = 600.0
 _ASKED_TOKENS = 64
 """Output tokens of a request that the learner sends itself to decide a trial."""
+_MOST_ASKED = 64
+"""Most such prompts that are remembered: their texts come back with the next traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,8 @@ class LearningLoop:
     _follower: TrafficFollower | None = field(init=False, default=None)
     _learner: TextLearner | None = field(init=False, default=None)
     _candidate: LearnedCheckpoint | None = field(init=False, default=None)
-    _asked: set[tuple[int, ...]] = field(init=False, default_factory=set)
-    """Prompts of the requests that the learner sent itself."""
+    _asked: deque[list[int]] = field(init=False, default_factory=lambda: deque(maxlen=_MOST_ASKED))
+    """Prompts of the last requests that the learner sent itself."""
     _questions: int = field(init=False, default=0)
     _written: int = field(init=False, default=0)
     """Output tokens that were stored when the texts for lookup were written last."""
@@ -263,7 +266,7 @@ class LearningLoop:
 
     def _see(self, requests: Sequence[ServedRequest]) -> None:
         for request in requests:
-            if tuple(request.prompt_token_ids) not in self._asked:
+            if request.prompt_token_ids not in self._asked:
                 self.take(request.prompt_token_ids, request.token_ids, "traffic", TopTokens.served(request))
         if self.store.tokens - self._written >= self.options.tokens:
             self._write_lookup_texts()
@@ -352,7 +355,7 @@ class LearningLoop:
             return
         prompt = texts[self._questions % len(texts)].prompt.tolist()
         self._questions += 1
-        self._asked.add(tuple(prompt))
+        self._asked.append(prompt)
         # Both draft the same text, by its seed, and a sampled one: greedy texts often loop.
         asked: dict[str, Any] = {"max_tokens": _ASKED_TOKENS, "fit_max_tokens": True, "seed": self._questions}
         with suppress(ContextExceededError):  # a further verifier may take longer prompts

@@ -292,9 +292,11 @@ def test_without_traffic_held_out_prompts_decide(context: int, learning: Learnin
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LearningLoop, "__post_init__", remember)
+        patch.setattr(learning_loop, "_MOST_ASKED", 2)  # as after months
         loop = learning.run(idle=idle)
     assert learning.state.promoted == 1
     assert len(learning.verifier.asked) >= 6
+    assert len(loop._asked) == 2, "what it has asked is forgotten in time"
     assert set(learning.verifier.asked) == {learning.base, learning.verifier.drafting}
     assert all(text.origin == "own" for text in loop.store.newest(1 << 30, held_out=True)), "answers are not learned"
 
