@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class UnfinishedTraining:
         self._identity = identity
         self._model = model
         self._optimizer = optimizer
+        self.damaged = False
+        """Whether `resume` has found a damaged checkpoint, which the next one replaces."""
 
     def save(self, step: int) -> None:
         """Writes the checkpoint after a step."""
@@ -46,8 +49,11 @@ class UnfinishedTraining:
         unfinished.replace(self._path)
 
     def resume(self) -> int:
-        """Restores the states; returns the steps taken, 0 without a checkpoint. Raises CheckpointMismatch."""
+        """Restores the states; returns the steps taken, 0 without a whole checkpoint. Raises CheckpointMismatch."""
         if not self._path.exists():
+            return 0
+        self.damaged = not is_whole(self._path)
+        if self.damaged:
             return 0
         state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
         if state["identity"] != self._identity:
@@ -63,6 +69,11 @@ class UnfinishedTraining:
     def end(self) -> None:
         """Removes the checkpoint."""
         self._path.unlink(missing_ok=True)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file of torch ends as such files do. After a crash of the machine its end may be missing."""
+    return zipfile.is_zipfile(path)
 
 
 def rate(step: int, steps: int) -> float:

@@ -152,8 +152,10 @@ class Distiller:
         state = self.directory / "training.pt"
         trainer = Trainer(self.draft.model, self.training, device=self.draft.device)
         if state.exists():
-            trainer.load(state, facts)
-            self.tell(f"resuming from step {trainer.steps}")
+            resumed = trainer.load(state, facts)
+            self.tell(
+                f"resuming from step {trainer.steps}" if resumed else f"{state} is damaged: training begins again"
+            )
         pace, first = Pace(), trainer.steps
         while not trainer.done:
             loss = trainer.step(lambda index: data[learned[index]], len(learned))

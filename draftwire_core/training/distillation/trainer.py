@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from draftwire_core.training.data.example import Example, make_batch
+from draftwire_core.training.data.unfinished_training import is_whole
 from draftwire_core.training.distillation.divergence import Divergence, divergence, draft_outcomes, target_outcomes
 
 
@@ -86,8 +87,11 @@ class Trainer:
         torch.save(state, new)
         new.replace(path)
 
-    def load(self, path: Path, facts: dict[str, Any]) -> None:
-        """Resumes from a state that `save` wrote. Raises TrainingStateError if it belongs to another training."""
+    def load(self, path: Path, facts: dict[str, Any]) -> bool:
+        """Resumes from a state that `save` wrote; returns False for a damaged one. Raises TrainingStateError if it
+        belongs to another training."""
+        if not is_whole(path):
+            return False
         state = torch.load(path, map_location=self._device, weights_only=True)
         wanted = {**asdict(self.options), **facts}
         found = {**state["options"], **state["facts"]}
@@ -98,6 +102,7 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.steps = state["steps"]
+        return True
 
 
 def learning_rate(step: int, options: DistillationOptions) -> float:

@@ -79,6 +79,8 @@ class FrozenTargetTrainer(ABC):
         """Trains, and reports in lines of text."""
         if self.step:
             say(f"resuming after step {self.step}")
+        if self._unfinished.damaged:
+            say("the checkpoint is damaged: training begins again")
         self.train(lambda progress: say(progress.line(self._options.steps)))
 
     def train(self, report: Callable[[Progress], None], *, every: int = 10, save_every: int = 100) -> None:

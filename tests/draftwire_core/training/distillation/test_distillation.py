@@ -118,6 +118,18 @@ def test_whatever_interrupts_it_the_same_comes_out(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.parametrize("left", [0, 1000])
+def test_a_state_that_was_cut_off_begins_the_training_again(
+    left: int, target: Path, draft: Path, prompts: Path, tmp_path: Path
+) -> None:
+    teacher, told = LocalTeacher(str(target)), list[str]()
+    made = distiller(teacher, draft, tmp_path, told)
+    data = made.collect([[3, 4], [5, 6], [7, 8]])
+    (tmp_path / "training.pt").write_bytes(b"PK\x03\x04".ljust(left)[:left])
+    assert made.train(data, 3).steps == 30
+    assert f"{tmp_path / 'training.pt'} is damaged: training begins again" in told
+
+
 def test_data_of_something_else_are_not_mixed(target: Path, draft: Path, prompts: Path, tmp_path: Path) -> None:
     teacher = LocalTeacher(str(target))
     distiller(teacher, draft, tmp_path / "out", []).collect([[3, 4]])

@@ -64,6 +64,11 @@ class Stopped(Exception):
     pass
 
 
+def _stop_after_five(progress: Progress) -> None:
+    if progress.step == 5:
+        raise Stopped
+
+
 @KINDS
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     kind: str, base: PreTrainedModel, tmp_path: Path
@@ -71,12 +76,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     whole = trainer_of(kind, base, tmp_path / "whole")
     whole.train(lambda _: None)
 
-    def stop(progress: Progress) -> None:
-        if progress.step == 5:
-            raise Stopped
-
     with pytest.raises(Stopped):
-        trainer_of(kind, base, tmp_path / "parts").train(stop, every=1, save_every=2)
+        trainer_of(kind, base, tmp_path / "parts").train(_stop_after_five, every=1, save_every=2)
     with pytest.raises(CheckpointMismatch, match="other settings, texts or target"):
         trainer_of(kind, base, tmp_path / "parts", DOCUMENTS[1:])
     again = trainer_of(kind, base, tmp_path / "parts")
@@ -87,6 +88,18 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     parts = again.trained.state_dict()
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.trained.state_dict().items())
     assert not (tmp_path / "parts" / "checkpoint.pt").exists()
+
+
+def test_a_training_whose_checkpoint_is_damaged_begins_again(base: PreTrainedModel, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        trainer_of("medusa", base, tmp_path).train(_stop_after_five, every=1, save_every=2)
+    checkpoint = tmp_path / "checkpoint.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[: checkpoint.stat().st_size // 2])
+    told: list[str] = []
+    again = trainer_of("medusa", base, tmp_path)
+    again.run(told.append)
+    assert told[0] == "the checkpoint is damaged: training begins again"
+    assert again.step == 6
 
 
 class TestCommand:
