@@ -106,7 +106,14 @@ def _check_description(path: Path, description: dict[str, object]) -> None:
         new.write_text(json.dumps(description, indent=2) + "\n")
         new.replace(path)
         return
-    found = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise DatasetError(
+            f"{path} is damaged, which said the origin of the data set: use another directory"
+        ) from error
     differing = sorted(key for key in {*found, *description} if found.get(key) != description.get(key))
     if differing:
         told = ", ".join(f"{key} {found.get(key)!r}, now {description.get(key)!r}" for key in differing)

@@ -155,9 +155,12 @@ class Refresher(Generic[ExampleT]):
 
 
 def read_standing(directory: Path) -> Standing | None:
-    """Returns the standing of the last run; None if there was none."""
+    """Returns the standing of the last run; None if there was none. Raises ValueError for a damaged one."""
     path = directory / "standing.json"
-    return Standing(**json.loads(path.read_text())) if path.exists() else None
+    try:
+        return Standing(**json.loads(path.read_text())) if path.exists() else None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: remove it to begin with --draft, --drafter and --canary") from error
 
 
 def write_standing(directory: Path, standing: Standing) -> None:

@@ -70,6 +70,14 @@ def test_another_collection_is_refused(tmp_path: Path) -> None:
         Dataset(tmp_path, FACTS | {"top": 4}, most_bytes=MUCH)
 
 
+@pytest.mark.parametrize("content", ["", '{"to', "[]"])
+def test_examples_of_an_unknown_origin_are_refused(content: str, tmp_path: Path) -> None:
+    Dataset(tmp_path, FACTS, most_bytes=MUCH)
+    (tmp_path / "dataset.json").write_text(content)
+    with pytest.raises(DatasetError, match=r"dataset\.json is damaged"):
+        Dataset(tmp_path, FACTS, most_bytes=MUCH)
+
+
 @pytest.mark.parametrize(("first", "positions"), [(0, 4), (8, 4), (1, 0)])
 def test_parts_that_do_not_fit_are_refused(first: int, positions: int) -> None:
     with pytest.raises(ValueError, match=r"example must have|distributions"):

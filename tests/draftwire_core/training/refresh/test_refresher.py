@@ -38,3 +38,10 @@ def test_a_later_start_from_another_directory_finds_and_keeps_what_drafts(
         standing = roll_out(tmp_path / "refreshed", standing, version)
     assert Path(standing.draft).is_dir()
     assert sorted(each.name for each in (tmp_path / "refreshed").glob("v*")) == ["v00001", "v00003", "v00004", "v00005"]
+
+
+@pytest.mark.parametrize("content", ["", '{"version": 3', "[]", "{}"])
+def test_a_damaged_standing_is_said_to_be(content: str, tmp_path: Path) -> None:
+    (tmp_path / "standing.json").write_text(content)
+    with pytest.raises(ValueError, match=r"standing\.json is damaged: remove it"):
+        read_standing(tmp_path)
