@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -46,15 +47,18 @@ class LearningState:
     """The last round that was decided."""
 
     @classmethod
-    def read(cls, directory: Path) -> LearningState | None:
-        """Returns the state of the last run; None if there is none, or a damaged one."""
+    def read(cls, directory: Path, tell: Callable[[str], None] = lambda line: None) -> LearningState | None:
+        """Returns the state of the last run; None if there is none, or a damaged one, which is told."""
         try:
             found: Any = {"last_round": None} | json.loads((directory / _FILE).read_text())  # earlier files have none
             if found["last_round"] is not None:
                 ended_at = datetime.fromisoformat(found["last_round"]["ended_at"])
                 found["last_round"] = LearningRound(**found["last_round"] | {"ended_at": ended_at})
             return cls(**{each.name: found[each.name] for each in fields(cls)})
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, KeyError, TypeError):
+            tell(f"warning: {directory / _FILE} is damaged: learning begins again")
             return None
 
     def write(self, directory: Path) -> None:

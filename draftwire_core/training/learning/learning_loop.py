@@ -122,7 +122,7 @@ class LearningLoop:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = DirectoryLock(self.directory)
         self.versions = Versions(self.directory)
-        self.state = LearningState.read(self.directory) or LearningState("")
+        self.state = LearningState.read(self.directory, self.tell) or LearningState("")
 
     def run(self, rounds: int | None) -> None:
         """Runs this many rounds, or forever; a verifier that is lost is waited for. Called once.

@@ -31,8 +31,12 @@ def test_one_that_was_written_before_rounds_were_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"last_round": {}}', '{"target": "a"}', "3"])
 def test_a_damaged_one_is_none(content: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    assert LearningState.read(tmp_path, told.append) is None
+    assert not told
     (tmp_path / "learning.json").write_text(content)
-    assert LearningState.read(tmp_path) is None
+    assert LearningState.read(tmp_path, told.append) is None
+    assert told == [f"warning: {tmp_path}/learning.json is damaged: learning begins again"]
 
 
 @pytest.fixture

@@ -320,3 +320,10 @@ def test_another_tokenizer_needs_the_targets(learning: Learning) -> None:
     learning.verifier.tokenizer = "another"
     with pytest.raises(ValueError, match="--target-tokenizer: is needed"):
         learning.run()
+
+
+def test_that_learning_begins_again_after_a_damaged_state_is_told(learning: Learning) -> None:
+    learning.place.mkdir(exist_ok=True)
+    (learning.place / "learning.json").write_text("{")
+    learning.run(0)
+    assert "learning.json is damaged: learning begins again" in learning.told[0]
