@@ -20,6 +20,8 @@ _CHOSEN_AT_ONCE = 2
 """Chosen drafters that draft for a request at once: one with a model, and lookup."""
 LEAST_SLOTS = 256
 """Fewest KV slots: a request with its tree."""
+_SHORTEST_REQUEST = 2
+"""Tokens of a request with one of prompt and one of output."""
 _ENGINES_OWN = frozenset(
     {
         "dtype",
@@ -173,6 +175,12 @@ class VerifierSettings(RankSettings):
     def _slots_hold_a_request(self) -> Self:
         if 0 < self.kv_slots < LEAST_SLOTS:
             raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
+        least = self.max_tree_nodes + _SHORTEST_REQUEST
+        if 0 < self.kv_slots < least:
+            raise ValueError(
+                f"--kv-slots: must be at least {least} with --max-tree-nodes {self.max_tree_nodes}, so that a request "
+                f"fits next to its tree, got {self.kv_slots}"
+            )
         return self
 
     @property

@@ -11,6 +11,7 @@ import torch
 from draftwire_core.engine.loading import slots_that_fit
 from draftwire_core.engine.loading.self_test import SelfTestReport, run_self_test
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.runtime.process.settings import load_settings
 from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from verifier_service import target as module
@@ -40,6 +41,17 @@ def test_the_kv_cache_takes_the_memory_that_is_left(
     target = load_target(settings)
     assert target.engine.model.pool.capacity in (300, 301)  # a tenth of the memory is no whole number of bytes
     assert target.engine.limits.max_step_rows == 256
+
+
+@pytest.mark.parametrize(("slots", "fits"), [(256, False), (257, False), (258, True), (0, True)])
+def test_a_request_must_fit_next_to_its_tree(slots: int, fits: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", "m", "--kv-slots", str(slots), "--max-tree-nodes", "256"]
+    if fits:
+        assert load_settings(VerifierSettings, [*flags, "--device", "cuda"]).kv_slots == slots
+        return
+    with pytest.raises(SystemExit):
+        load_settings(VerifierSettings, flags)
+    assert "--kv-slots: must be at least 258 with --max-tree-nodes 256, so that" in capsys.readouterr().err
 
 
 def test_a_chat_template_of_a_file(settings: VerifierSettings, tmp_path: Path) -> None:
