@@ -13,6 +13,7 @@ from draftwire.v1 import model_info_pb2
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.device.host import share_of_threads
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.drafters.translation.translating import tree_slots
 from draftwire_core.engine.drafters.translation.translation import translation
 from draftwire_core.engine.errors import ModelMemoryError
 from draftwire_core.engine.kernels.library import faster, kernels_of, library, warn_without_library
@@ -134,6 +135,8 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     if ranks is not None:
         ranks.lead()
     translation = Translation.load(settings, model)
+    if translation.token_map is not None:
+        _check_translated_trees(settings, model)
     _make_cache(model)
     if settings.cuda_graphs:
         model.capture_graphs()
@@ -189,6 +192,17 @@ def _size_cache(settings: DrafterSettings, model: PackedModel, ranks: RankGroup 
         most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
         ranks=ranks,
     )
+
+
+def _check_translated_trees(settings: DrafterSettings, model: PackedModel) -> None:
+    """Raises StartupError if there is no room for a translated text next to its tree, whose nodes take several slots
+    each: every opening would be refused."""
+    tree = tree_slots(settings.max_tree_nodes)
+    if tree >= model.pool.capacity:
+        raise StartupError(
+            f"--kv-slots: must exceed {tree} to translate tokens with --max-tree-nodes {settings.max_tree_nodes}, got "
+            f"{model.pool.capacity}"
+        )
 
 
 def _make_cache(model: PackedModel) -> None:

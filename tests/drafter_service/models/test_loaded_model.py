@@ -116,6 +116,13 @@ class TestAnotherTokenizer:
         assert loaded.info.vocab_size == len(ours.vocabulary()) != loaded.model.vocab_size
         assert list(loaded.info.eos_token_ids) == [0]
 
+        with pytest.raises(
+            StartupError, match=r"--kv-slots: must exceed 144 to translate .*--max-tree-nodes 64, got 144"
+        ):
+            load_drafter(settings.model_copy(update={"kv_slots": 144}))
+        fewer = settings.model_copy(update={"kv_slots": 144, "max_tree_nodes": 63})
+        assert load_model(fewer).token_map is not None
+
         same = load_model(settings.model_copy(update={"model": str(target)}))
         assert same.token_map is None
         assert (same.info.tokenizer_sha256, same.info.draft_tokenizer_sha256) == (ours.sha256, "")
