@@ -12,12 +12,19 @@ from draftwire._auth.security import ON_BEHALF_OF
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer, DrafterPoolServiceStub
 from draftwire_core.runtime.errors import shutting_down
+from draftwire_core.runtime.rpc.channel import client_options
 from draftwire_core.runtime.rpc.interceptors import mark_routine
 
 _MOST_ANNOUNCED = 1024
 """Drafters whose announcements are remembered."""
 _PASSED_ON = ("authorization", ON_BEHALF_OF)
 """Metadata of calls that the pool reads, too."""
+
+
+def pool_channel(address: str, max_message_bytes: int) -> grpc.aio.Channel:
+    """Returns a channel to the pool's own port, at HOST:PORT on this machine: a proxy would look on its own."""
+    options = [*client_options(max_message_bytes), ("grpc.enable_http_proxy", 0)]
+    return grpc.aio.insecure_channel(address, options=options)
 
 
 class ForwardedPool(DrafterPoolServiceServicer):

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-import grpc
-
 from draftwire.v1.drafter_pool_service_pb2_grpc import (
     DrafterPoolServiceStub,
     add_DrafterPoolServiceServicer_to_server,
@@ -21,7 +19,6 @@ from draftwire_core.runtime.observability.metrics_server import serving_metrics
 from draftwire_core.runtime.observability.tracing import Tracing, running_tracing
 from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.tasks import BackgroundTasks
-from draftwire_core.runtime.rpc.channel import client_options
 from draftwire_core.runtime.rpc.handshake import introduce
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
@@ -36,7 +33,7 @@ from verifier_service.running.scores import Scores
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
 from verifier_service.verifier import ServedModel, Verifier
-from verifier_service.vllm.pool import ForwardedPool
+from verifier_service.vllm.pool import ForwardedPool, pool_channel
 from verifier_service.vllm.refusals import REFUSED
 from verifier_service.vllm.request import VllmRequestReader
 from verifier_service.vllm.steps import VllmSteps
@@ -64,7 +61,7 @@ async def _serve(
     address = await target.pool_address()
     async with (
         BackgroundTasks(shutdown.fail) as tasks,
-        grpc.aio.insecure_channel(address, options=client_options(settings.max_message_bytes)) as channel,
+        pool_channel(address, settings.max_message_bytes) as channel,
     ):
         verifier = assemble(settings, target, TextPool(server.heap.note), tasks, shutdown.fail, tracing)
         pool = ForwardedPool(DrafterPoolServiceStub(channel))

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from draftwire import AsyncClient
 from draftwire.errors import DraftwireError
-from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest, WatchDraftersRequest
+from draftwire.v1.drafter_pool_service_pb2 import ListDraftersRequest, RegisterDrafterRequest, WatchDraftersRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import (
     DrafterPoolServiceStub,
     add_DrafterPoolServiceServicer_to_server,
@@ -21,14 +21,14 @@ from draftwire_core.runtime.process.settings import ServiceSettings
 from draftwire_core.runtime.rpc.server import ServiceServer
 from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 from tests.harness.waiting import PATIENCE
-from verifier_service.vllm.pool import ForwardedPool
+from verifier_service.vllm.pool import ForwardedPool, pool_channel
 
 
 @asynccontextmanager
 async def forwarded(fake: FakeVerifier) -> AsyncIterator[tuple[str, ForwardedPool]]:
     """Yields the address of the forwarding service, and this service."""
     server = ServiceServer(ServiceSettings())
-    async with grpc.aio.insecure_channel(fake.address) as channel:
+    async with pool_channel(fake.address, 1 << 20) as channel:
         pool = ForwardedPool(DrafterPoolServiceStub(channel))  # type: ignore[no-untyped-call]
         server.add(add_DrafterPoolServiceServicer_to_server, pool)
         await server.start()
@@ -55,6 +55,19 @@ def test_the_pool_is_used_as_if_it_were_here() -> None:
             "DetachDrafter",
         ]
         assert fake.attachments[0].labels == {"a": "b"}
+
+
+def test_no_proxy_is_asked_for_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(fake: FakeVerifier) -> None:
+        async with pool_channel(fake.address, 1 << 20) as channel:
+            stub = DrafterPoolServiceStub(channel)  # type: ignore[no-untyped-call]
+            assert (await stub.ListDrafters(ListDraftersRequest(), timeout=PATIENCE)).drafters
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for variable in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    with FakeVerifier() as fake:
+        asyncio.run(run(fake))
 
 
 def test_an_error_of_the_pool_keeps_its_details() -> None:
