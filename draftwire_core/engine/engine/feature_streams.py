@@ -246,6 +246,11 @@ class FeatureStreams:
         reader.seconds += time.perf_counter() - began
         return pieces
 
+    def share_of(self, seconds: float) -> float:
+        """Returns the share that features have taken of a time that began after the last `take_seconds`."""
+        spent = sum(reader.seconds for reader in self._readers.values())
+        return min(1.0, spent / seconds) if seconds > 0 else 0.0
+
     def take_seconds(self) -> dict[str, float]:
         """Returns the time spent on features since the last call, by drafter."""
         spent = {source: reader.seconds for source, reader in self._readers.items() if reader.seconds}

@@ -122,4 +122,5 @@ class StepResult:
     feature_seconds: dict[str, float] = field(default_factory=dict)
     """Seconds that features took since the last step, by the drafter they are for."""
     slowness: float = 0.0
-    """Seconds of a plain step over those that the cost model, measured at load, gives it; 0 for other steps."""
+    """Seconds of a plain step, without those of features, over those that the cost model, measured at load, gives it;
+    0 for other steps."""

@@ -292,7 +292,7 @@ class VerificationEngine:
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         decodes_only = len(jobs) == len(decoding) or not any(job.sequence.pending > 1 for job in jobs)
-        found = 0.0
+        found, featured = 0.0, self.features.share_of(now - started)
         if computed.rows <= 64 and not scored and decodes_only:
             found = self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
         features = self.features.hand_out() if self.features else []
@@ -316,7 +316,7 @@ class VerificationEngine:
             computed.prompts,
             features,
             self.features.take_seconds(),
-            found if computed.rows == len(jobs) else 0.0,
+            found * (1.0 - featured) if computed.rows == len(jobs) else 0.0,
         )
 
     def _guessed(self, source: str) -> list[float]:

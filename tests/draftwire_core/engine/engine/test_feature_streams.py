@@ -16,6 +16,8 @@ from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.model.features import held_states
 from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
+from draftwire_core.engine.model.packed_batch import PackedBatch
+from draftwire_core.engine.planning.step_cost import StepCost
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
@@ -422,3 +424,23 @@ def test_the_time_of_features_is_charged_to_who_reads_them() -> None:
     result = engine.step()
     assert set(result.feature_seconds) == {"far"}
     assert result.feature_seconds["far"] > 0
+
+
+def test_the_time_of_features_is_no_slowness_of_the_step() -> None:
+    """It is charged to who reads them, once."""
+    engine = engine_with_tap()
+    engine.planner.cost = StepCost([1, 64], [1.0, 1.0])
+    engine.add(SPECS[0])
+    while not engine.step().outcomes:
+        pass
+    assert engine.step().slowness > 0
+    engine.attach(0, "far")
+    tapped = engine.features.tapped
+
+    def charge(batch: PackedBatch) -> None:
+        tapped(batch)
+        engine.features._readers["far"].seconds += 60.0  # more than all of the step
+
+    engine.features.tapped = charge  # type: ignore[method-assign]
+    result = engine.step()
+    assert (result.feature_seconds["far"] > 60.0, result.slowness) == (True, 0.0)
