@@ -23,6 +23,8 @@ MOST_ALTERNATIVES = 64
 _TAKEN = {
     "model": "--model of the verifier names it",
     "tokenizer": "the verifier reads the target's own",
+    "revision": "tokenizer and fingerprint would be another revision's: name the directory of this one by --model",
+    "tokenizer_revision": "the verifier reads the target's own",
     "skip_tokenizer_init": "output formats need it",
     "worker_cls": "the drafter pool needs draftwire's",
     "trust_remote_code": "--trust-remote-code of the verifier says it",

@@ -26,7 +26,16 @@ class Arguments(SimpleNamespace):
 def parser() -> argparse.ArgumentParser:
     """A parser with those of vLLM's arguments that the verifier looks at."""
     made = argparse.ArgumentParser()
-    for flag in ("--model", "--tokenizer", "--worker-cls", "--generation-config", "--logprobs-mode", "--dtype"):
+    for flag in (
+        "--model",
+        "--revision",
+        "--tokenizer",
+        "--tokenizer-revision",
+        "--worker-cls",
+        "--generation-config",
+        "--logprobs-mode",
+        "--dtype",
+    ):
         made.add_argument(flag)
     for flag in ("--skip-tokenizer-init", "--trust-remote-code", "--disable-log-stats", "--enable-lora"):
         made.add_argument(flag, action="store_true")
@@ -76,6 +85,8 @@ def test_adapters_have_names() -> None:
     ("given", "named"),
     [
         (["--model", "other"], "--model after --"),
+        (["--revision", "v2"], "--revision after --: .* name the directory of this one by --model"),
+        (["--tokenizer-revision", "v2"], "--tokenizer-revision after --"),
         (["--worker-cls", "mine"], "--worker-cls after --"),
         (["--disable-log-stats"], "--disable-log-stats after --"),
         (["--lora-modules", "a"], "--lora-modules after --: expected NAME=PATH with different names, got a"),
