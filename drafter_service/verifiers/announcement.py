@@ -10,6 +10,7 @@ from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_pool_service_pb2
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
+from draftwire_core.runtime.duration import seconds_of
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.rpc.channel import Backoff
@@ -22,7 +23,7 @@ _LEAVE_SECONDS = 2.0
 """Time that a verifier has to answer the notice of leaving; part of the shutdown's grace period."""
 _DEFAULT_INTERVAL = 5.0
 """Heartbeat interval if the verifier names none."""
-_LEAST_INTERVAL = 0.05
+_LEAST_INTERVAL, _LONGEST_INTERVAL = 0.05, 60.0
 _EARLY = 0.5
 """Fraction of the interval after which the next heartbeat is sent, so that it arrives in time."""
 
@@ -53,7 +54,7 @@ class Announcement:
             else:
                 self._became("")
                 self._backoff.reset()
-                await asyncio.sleep(max(interval, _LEAST_INTERVAL) * _EARLY)
+                await asyncio.sleep(min(max(interval, _LEAST_INTERVAL), _LONGEST_INTERVAL) * _EARLY)
 
     async def leave(self) -> None:
         """Notifies the verifier that this drafter leaves; `run` must have ended. Raises nothing."""
@@ -71,8 +72,7 @@ class Announcement:
         response = await self._pool.RegisterDrafter(request, timeout=timeout_seconds)
         if not response.HasField("heartbeat_interval"):
             return _DEFAULT_INTERVAL
-        interval: float = response.heartbeat_interval.ToTimedelta().total_seconds()
-        return interval
+        return seconds_of(response.heartbeat_interval)
 
     def _became(self, state: str) -> None:
         """Logs that the verifier is reachable (empty state), or the reason that it is not, if that has changed."""

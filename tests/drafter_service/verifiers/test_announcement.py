@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from structlog.testing import capture_logs
 
+from drafter_service.verifiers import announcement as module
 from drafter_service.verifiers.announcement import Announcement
 from draftwire.v1 import drafter_pool_service_pb2
 from draftwire_core.runtime.rpc.channel import Backoff
@@ -21,6 +22,7 @@ class Pool:
     def __init__(self) -> None:
         self.requests: list[drafter_pool_service_pb2.RegisterDrafterRequest] = []
         self.failure: grpc.StatusCode | None = None
+        self.interval = Duration(nanos=100_000_000)
         self._changed = asyncio.Condition()
 
     async def RegisterDrafter(self, request: Any, timeout: float) -> Any:
@@ -31,7 +33,7 @@ class Pool:
         if self.failure is not None:
             empty = grpc.aio.Metadata()
             raise grpc.aio.AioRpcError(self.failure, empty, empty, "not now")
-        return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=Duration(nanos=100_000_000))
+        return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=self.interval)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10), self._changed:
@@ -58,6 +60,16 @@ async def test_heartbeats_come_within_the_interval_and_are_logged_once() -> None
     assert asyncio.get_running_loop().time() - started >= 3 * 0.1 / 2
     assert {(each.address, each.name, each.leaving) for each in pool.requests} == {("drafter:1", "quick", False)}
     assert [line["event"] for line in logs] == ["drafter announced"]
+
+
+@pytest.mark.parametrize("interval", [Duration(seconds=2**62), Duration(seconds=-(2**62)), Duration(nanos=-1)])
+async def test_an_interval_that_is_none_ends_nothing(interval: Duration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST_INTERVAL", 0.1)
+    pool = Pool()
+    pool.interval = interval
+    task = asyncio.create_task(announcement(pool).run())
+    await pool.until(lambda: len(pool.requests) >= 2)
+    await cancelled(task)
 
 
 async def test_an_unreachable_verifier_is_tried_again_and_changes_are_logged() -> None:
