@@ -36,17 +36,15 @@ class UnfinishedTraining:
         """Whether `resume` has found a damaged checkpoint, which the next one replaces."""
 
     def save(self, step: int) -> None:
-        """Writes the checkpoint after a step."""
+        """Writes the checkpoint after a step. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(".pt.part")
         state = {
             "identity": self._identity,
             "step": step,
             "heads": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
         }
-        torch.save(state, unfinished)
-        unfinished.replace(self._path)
+        write_whole(self._path, state)
 
     def resume(self) -> int:
         """Restores the states; returns the steps taken, 0 without a whole checkpoint. Raises CheckpointMismatch."""
@@ -69,6 +67,17 @@ class UnfinishedTraining:
     def end(self) -> None:
         """Removes the checkpoint."""
         self._path.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, state: dict[str, Any]) -> None:
+    """Writes a file of torch, in place of an earlier one once it is complete. Raises OSError."""
+    new = path.with_name(path.name + ".new")
+    try:
+        torch.save(state, new)
+        new.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's own, for a full disk for example
+        new.unlink(missing_ok=True)  # a full disk must not stay full
+        raise OSError(f"{path} cannot be written, perhaps for lack of room: {error}") from error
 
 
 def is_whole(path: Path) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from draftwire_core.training.data.example import Example, make_batch
-from draftwire_core.training.data.unfinished_training import is_whole
+from draftwire_core.training.data.unfinished_training import is_whole, write_whole
 from draftwire_core.training.distillation.divergence import Divergence, divergence, draft_outcomes, target_outcomes
 
 
@@ -75,7 +75,7 @@ class Trainer:
         return float(loss.item())
 
     def save(self, path: Path, facts: dict[str, Any]) -> None:
-        """Writes the state needed to resume, and facts of the caller's that must be equal on resuming."""
+        """Writes the state needed to resume, and facts of the caller's that must be equal then. Raises OSError."""
         state = {
             "steps": self.steps,
             "options": asdict(self.options),
@@ -83,9 +83,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
         }
-        new = path.with_name(path.name + ".new")
-        torch.save(state, new)
-        new.replace(path)
+        write_whole(path, state)
 
     def load(self, path: Path, facts: dict[str, Any]) -> bool:
         """Resumes from a state that `save` wrote; returns False for a damaged one. Raises TrainingStateError if it

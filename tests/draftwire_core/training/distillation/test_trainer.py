@@ -1,5 +1,6 @@
 """Training: it learns, and an interruption changes nothing."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,17 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
     assert max(rates) == 1.0 and rates[100] == pytest.approx(0.0)
     assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_a_full_disk_keeps_the_state_before_and_is_said(draft: Path, tmp_path: Path) -> None:
+    trainer, state = Trainer(Draft(str(draft)).model, DistillationOptions()), tmp_path / "training.pt"
+    trainer.save(state, {})
+    before, (soft, hard) = state.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(OSError, match=r"training\.pt cannot be written, perhaps for lack of room"):
+            trainer.save(state, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [each.name for each in tmp_path.iterdir()] == [state.name]
+    assert state.read_bytes() == before
