@@ -15,17 +15,20 @@ _SETTLING_STEPS = 8
 
 
 class _Mean:
-    """A mean of the last steps, of all while they are few, when a `RunningMean` reflects mostly the first."""
+    """A mean of the last steps. It begins with the median of the first ones, of which any may have been held up."""
 
     def __init__(self) -> None:
         self.count = 0
         self.value = 0.0
+        self._first: list[float] = []
 
     def add(self, measured: float) -> None:
         self.count = min(self.count + 1, _WINDOW)
-        if self.count > 1:
-            measured = min(measured, _LONGEST * self.value)
-        self.value += (measured - self.value) / self.count
+        if self.count <= _LEAST_STEPS:
+            self._first.append(measured)
+            self.value = sorted(self._first)[len(self._first) // 2]
+        else:
+            self.value += (min(measured, _LONGEST * self.value) - self.value) / self.count
 
 
 class Interference:

@@ -45,6 +45,12 @@ def test_a_step_that_was_held_up_hardly_counts() -> None:
     assert observed(*phases).share == 0.0
 
 
+@pytest.mark.parametrize("held_up", [1, 2])
+def test_a_first_step_that_was_held_up_hardly_counts(held_up: int) -> None:
+    assert observed((40.0, True, held_up), (1.0, True, 100), (1.0, False, 50)).share == 0.0
+    assert observed((40.0, False, held_up), (1.0, False, 50), (1.2, True, 100)).share == pytest.approx(0.2)
+
+
 def test_what_has_changed_is_forgotten() -> None:
     moved_away = [(1.3, True, 100), (1.0, False, 100), *[(1.0, True, 50), (1.0, False, 50)] * 10]
     assert observed(*moved_away).share == 0.0
