@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from draftwire_core.engine.drafters.drafter import Drafter, EngineState
 from draftwire_core.engine.engine.engine_limits import EngineLimits
-from draftwire_core.engine.engine.feature_streams import FeatureStreams
+from draftwire_core.engine.engine.feature_streams import MOST_SHARE, FeatureStreams
 from draftwire_core.engine.engine.local_drafters import LocalDrafters
 from draftwire_core.engine.engine.next_step import NextStep
 from draftwire_core.engine.engine.probe_planner import ProbePlanner
@@ -316,7 +316,7 @@ class VerificationEngine:
             computed.prompts,
             features,
             self.features.take_seconds(),
-            found * (1.0 - featured) if computed.rows == len(jobs) else 0.0,
+            found * (1.0 - featured) if computed.rows == len(jobs) and featured <= MOST_SHARE else 0.0,
         )
 
     def _guessed(self, source: str) -> list[float]:
