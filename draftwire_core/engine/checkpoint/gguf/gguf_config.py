@@ -108,14 +108,10 @@ def _head(keys: GgufKeys, architecture: GgufArchitecture, hidden: int, heads: in
 
 
 def _token(metadata: GgufMetadata, key: str, vocabulary: int) -> int | None:
-    """The id of a special token; None if the file has none. Raises ModelLoadError for one beyond the vocabulary."""
+    """The id of a special token; None if the file has none, or as in llama.cpp, one beyond the vocabulary."""
     key = f"{_TOKENIZER}.{key}"
-    if key not in metadata:
-        return None
-    token = metadata.integer(key)
-    if token >= vocabulary:
-        raise metadata.refusal(key, f"is {token}, but the embedding has {vocabulary} rows")
-    return token
+    token = metadata.integer(key, vocabulary)
+    return token if token < vocabulary else None
 
 
 def _ends(header: GgufHeader, vocabulary: int) -> int | list[int] | None:

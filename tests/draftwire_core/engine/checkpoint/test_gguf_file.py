@@ -225,6 +225,7 @@ def test_another_alignment(tmp_path: Path) -> None:
         ({"eos": 3}, 3),
         ({"eos": 3, "eot": 3}, 3),
         ({"eos": 3, "eot": 5, "eom": 4}, [3, 5, 4]),
+        ({"eos": 3, "eot": 96, "padding": 2**32 - 1}, 3),
         ({}, None),
     ],
 )

@@ -123,7 +123,8 @@ def _template(
         if role in vocabulary.roles and (asked or (always and role == "bos")):
             ends[role] = vocabulary.roles[role]
         elif asked and not default:  # a token that is only added by default may be missing
-            metadata.integer(f"tokenizer.ggml.{role}_token_id")
+            key = f"tokenizer.ggml.{role}_token_id"
+            raise metadata.refusal(key, f"is {metadata.integer(key)}, but there are {len(tokens)} tokens")
     if not ends:
         return None
 

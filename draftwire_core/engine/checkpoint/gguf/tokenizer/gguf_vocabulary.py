@@ -86,10 +86,9 @@ def _roles(metadata: GgufMetadata, tokens: int) -> dict[str, int]:
     found = {role: token for role, token in _DEFAULTS.get(kind, {}).items() if token < tokens}
     for role in _ROLES:
         key = f"tokenizer.ggml.{role}_token_id"
-        if key in metadata:
-            found[role] = metadata.integer(key)
-            if found[role] >= tokens:
-                raise metadata.refusal(key, f"is {found[role]}, but there are {tokens} tokens")
+        # Some writers put -1 for no token; as in llama.cpp, an id beyond the vocabulary is as good as missing.
+        if key in metadata and (token := metadata.integer(key)) < tokens:
+            found[role] = token
     return found
 
 

@@ -72,6 +72,8 @@ def test_merges_by_scores_keep_all_spaces(prefix: bool | None, text: str, tmp_pa
         ({"add_bos_token": False}, [], []),
         ({"add_eos_token": True}, [1], [2]),
         ({"add_bos_token": False, "add_eos_token": True, "eos_token_id": 1}, [], [1]),
+        # Ids beyond the vocabulary: the usual ones are taken.
+        ({"bos_token_id": 9999, "eos_token_id": 2**32 - 1, "add_eos_token": True}, [1], [2]),
     ],
 )
 def test_tokens_around_a_text_of_sentence_piece(
@@ -244,7 +246,6 @@ def test_kinds_that_are_refused(model: str, tmp_path: Path) -> None:
     [
         ({"scores": [0.0]}, r"tokenizer\.ggml\.scores: has 1 scores for"),
         ({"types": [1]}, r"tokenizer\.ggml\.token_type: has 1 types for"),
-        ({"keys": {"eos_token_id": 9999}}, r"tokenizer\.ggml\.eos_token_id: is 9999, but there are"),
         ({"tokens": ["<unk>"] * 287}, r"tokenizer\.ggml\.tokens: has a token twice"),
         ({"model": "gpt2"}, r"tokenizer\.ggml\.pre: is missing, so the splitting is unknown"),
         ({"model": "gpt2", "pre": "gpt-2"}, r"tokenizer\.ggml\.merges: is missing"),
@@ -253,6 +254,10 @@ def test_kinds_that_are_refused(model: str, tmp_path: Path) -> None:
             r"tokenizer\.ggml\.merges: has a merge that is not of two",
         ),
         ({"keys": {"add_eos_token": True}, "model": "gpt2", "pre": "gpt-2", "merges": []}, r"eos_token_id: is missing"),
+        (
+            {"keys": {"add_eos_token": True, "eos_token_id": 999}, "model": "gpt2", "pre": "gpt-2", "merges": []},
+            r"tokenizer\.ggml\.eos_token_id: is 999, but there are 287 tokens",
+        ),
     ],
 )
 def test_vocabularies_that_are_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
