@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftwire_core.engine.checkpoint.quantised.awq import Awq
-from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.fields import OF_TOOLS, Fields
 from draftwire_core.engine.checkpoint.quantised.gptq import Gptq
 from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
@@ -14,21 +14,8 @@ _GPTQ |= {"auto_round": "gptq_v2", "auto_round:gptqmodel": "gptq_v2"}
 _AWQ = ("auto_round:auto_awq", "auto_round:awq")
 _READ = ("bits", "group_size", "sym")
 _UNQUANTISED = (16, 32)
-_KNOWN = frozenset(["quant_method", "packing_format", "extra_config", "data_type", *_READ])
-# How the weights were quantised, and which layers, which the tensors show:
-_KNOWN |= {"act_bits", "act_data_type", "act_group_size", "act_sym", "act_dynamic", "autoround_version", "backend"}
-_KNOWN |= {
-    "batch_size",
-    "block_name_to_quantize",
-    "dataset",
-    "enable_alg_ext",
-    "enable_minmax_tuning",
-    "enable_norm_bias_tuning",
-}
-_KNOWN |= {"enable_quanted_input", "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr", "minmax_lr"}
-_KNOWN |= {"model_free"}
-_KNOWN |= {"nsamples", "quant_block_list", "scale_dtype", "seqlen", "static_attention_dtype", "super_bits"}
-_KNOWN |= {"super_group_size", "supported_types", "to_quant_block_names", "modules_to_not_convert", "amp"}
+_KNOWN = OF_TOOLS | {"quant_method", "packing_format", "extra_config", "data_type", *_READ}
+_KNOWN |= {"act_bits", "act_data_type", "act_group_size", "act_sym", "act_dynamic"}  # how inputs are to be quantised
 
 
 def auto_round(fields: Fields, files: TensorFiles) -> StoredFormat:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from draftwire_core.engine.checkpoint.quantised.fields import Fields
+from draftwire_core.engine.checkpoint.quantised.fields import OF_TOOLS, Fields
 from draftwire_core.engine.checkpoint.quantised.stored_format import checked_group, checked_scales
 from draftwire_core.engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight, unpacked
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
@@ -15,8 +15,8 @@ _BITS = 4
 _PER_WORD = 32 // _BITS
 _PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 """The place within a word, from its lowest bits on, of each of its outputs."""
-_KNOWN = frozenset(["quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "format", "zero_point"])
-_KNOWN |= {"modules_to_not_convert", "backend", "sym", "checkpoint_format"}
+_KNOWN = OF_TOOLS | {"quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "format", "zero_point"}
+_KNOWN |= {"checkpoint_format", "data_type", "pack_dtype"}
 
 
 class Awq:
@@ -26,7 +26,9 @@ class Awq:
         """Raises ModelLoadError for a configuration that is not supported."""
         fields.nothing_but(_KNOWN)
         fields.one_of("w_bit" if fields["bits"] is None else "bits", (_BITS,))
-        fields.one_of("zero_point", (True,))
+        fields.one_of("zero_point", (True, False))  # symmetric weights have tensors of zero points, too
+        fields.one_of("data_type", (None, "int"))
+        fields.one_of("pack_dtype", (None, "int32"))
         for name in ("version", "format", "checkpoint_format"):
             if fields[name] is not None and str(fields[name]).lower() != "gemm":
                 raise fields.refusal(name, f"is {fields[name]}; only gemm is supported")

@@ -8,6 +8,21 @@ from typing import Any
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 
 _MOST_SHOWN = 60
+# Of AutoGPTQ, GPTQModel and transformers:
+_OF_TOOLS = {"sym", "static_groups", "true_sequential", "damp_percent", "damp_auto_increment", "mse", "act_group_aware"}
+_OF_TOOLS |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "pad_token_id", "meta"}
+_OF_TOOLS |= {"module_name_preceding_first_block", "cache_block_outputs", "quantizer", "model_name_or_path", "backend"}
+_OF_TOOLS |= {"model_file_base_name", "use_cuda_fp16", "use_exllama", "exllama_config", "disable_exllama"}
+_OF_TOOLS |= {"max_input_length", "pack_impl"}
+# Of AutoRound, in whichever format it writes:
+_OF_TOOLS |= {"amp", "autoround_version", "enable_alg_ext", "enable_minmax_tuning", "enable_norm_bias_tuning"}
+_OF_TOOLS |= {"enable_quanted_input", "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr", "minmax_lr"}
+_OF_TOOLS |= {"model_free", "nsamples", "provider", "quant_block_list", "scale_dtype", "seqlen"}
+_OF_TOOLS |= {"static_attention_dtype", "super_bits", "super_group_size", "supported_types", "to_quant_block_names"}
+# Which layers, which the tensors show:
+_OF_TOOLS |= {"modules_in_block_to_quantize", "modules_to_not_convert"}
+OF_TOOLS = frozenset(_OF_TOOLS)
+"""Fields that say how tools quantised the weights, and how other engines are to run them: nothing of the tensors."""
 
 
 class Fields:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import AwqConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
@@ -17,11 +17,19 @@ from draftwire_core.engine.model.linear.block_weight import from_blocks
 from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
-from tests.harness.models.quantised_checkpoint import FORMS, Tensors, gptq, write_quantised
+from tests.harness.models.quantised_checkpoint import FORMS, Form, Layer, Tensors, gptq, write_quantised
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 1}
 LAYER = "model.layers.0.self_attn.q_proj"
-ALL_FORMS = FORMS | FEW_BIT_FORMS
+BY_LAYER = {"-:.*lm_head": {}, r"+:.*\.down_proj": {"bits": 8, "group_size": -1}, ".*q_proj": {"desc_act": True}}
+"""Layers of a checkpoint of GPTQModel that are packed in another way than the rest, or not quantised."""
+
+
+def by_layer(weight: torch.Tensor) -> Layer:
+    return (gptq(bits=8, group=-1) if weight.shape[1] == SIZES["intermediate_size"] else gptq()).quantise(weight)
+
+
+ALL_FORMS = FORMS | FEW_BIT_FORMS | {"GPTQ by layer": Form({**gptq().config, "dynamic": BY_LAYER}, by_layer, "int4")}
 
 
 @cache
@@ -61,6 +69,12 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
         # By AutoRound if it does not load the model; such files list what they leave out.
         ("AutoRound", {"model_free": True, "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}}}),
         ("GPTQ", {"pack_impl": "cpu", "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
+        ("GPTQ", {"dynamic": {"-:model.layers.9": {}}, "lm_head": False}),
+        ("GPTQ", {"provider": "auto-round", "data_type": "int", "iters": 1000, "autoround_version": "0.8.0"}),
+        # AutoRound and GPTQModel write zero points of symmetric weights, too.
+        ("AWQ", {"provider": "auto-round", "data_type": "int", "seqlen": 512, "sym": True, "zero_point": False}),
+        ("AWQ", {"pack_dtype": "int32", "desc_act": False, "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
+        ("AWQ", AwqConfig(group_size=32).to_dict()),  # of transformers 5
     ],
 )
 def test_what_tools_tell_of_their_work(name: str, told: dict[str, Any], tmp_path: Path) -> None:
@@ -100,11 +114,15 @@ def weights(**changed: Any) -> dict[str, Any]:
         ("AWQ", {"bits": 3}, "bits is 3"),
         ("AWQ", {"quant_method": "mxfp4"}, "bits is 4"),
         ("AWQ", {"version": "gemv"}, "version is gemv"),
-        ("AWQ", {"zero_point": False}, "zero_point is False"),
+        ("AWQ", {"zero_point": "no"}, "zero_point is 'no'"),
+        ("AWQ", {"data_type": "fp"}, "data_type is 'fp'"),
         ("AWQ", {"group_size": "many"}, "group_size is 'many'"),
         ("GPTQ", {"bits": 3}, "bits is 3"),
         ("GPTQ", {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
-        ("GPTQ", {"dynamic": {"+:.*": {"bits": 8}}}, "dynamic is "),
+        ("GPTQ", {"dynamic": {"+:.*": {"bits": 8}}}, "q_proj.qweight has shape [16, 128], not [32, 128]"),
+        ("GPTQ", {"dynamic": {"+:.*": {"bits": 2}}}, "dynamic.+:.*.bits is 2"),
+        ("GPTQ", {"dynamic": {"+:.*": {"rotation": "hadamard"}}}, "dynamic.+:.*.rotation is 'hadamard'"),
+        ("GPTQ", {"dynamic": {"+:(": {}}}, "dynamic.+:( is a pattern that cannot be read"),
         ("FP8", {"activation_scheme": "static"}, "q_proj.activation_scale is missing"),
         ("FP8", {"activation_scheme": "none"}, "activation_scheme is 'none'"),
         ("FP8", {"fmt": "e5m2"}, "fmt is 'e5m2'"),
