@@ -22,6 +22,7 @@ SINGLE: tuple[tuple[int, ...], ...] = ((1,), (), (1, 1))
 """Shapes of a single scale."""
 _KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt", "kv_cache_scheme"])
 _KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors show it
+_KNOWN |= {"expert_dtype"}
 _STATIC = "static"
 _MXFP8_BLOCK = [1, 32]
 """Outputs and inputs per scale, a power of two, of the method "mxfp8"."""
@@ -78,6 +79,7 @@ class FineGrainedFp8:
         self._static = fields.one_of("activation_scheme", (None, "dynamic", _STATIC)) == _STATIC
         fields.one_of("fmt", (None, "e4m3", "float8_e4m3fn"))
         fields.one_of("scale_fmt", (None, "float", "ue8m0"))
+        fields.one_of("expert_dtype", (None, "fp8"))
         if fields["kv_cache_scheme"]:
             files.pass_over(KV_SCALES)
         block = fields["weight_block_size"] or (_MXFP8_BLOCK if fields["quant_method"] == "mxfp8" else None)

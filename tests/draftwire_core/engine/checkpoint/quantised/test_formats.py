@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AwqConfig, PreTrainedModel
+from transformers import AwqConfig, FineGrainedFP8Config, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
@@ -75,6 +75,7 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
         ("AWQ", {"provider": "auto-round", "data_type": "int", "seqlen": 512, "sym": True, "zero_point": False}),
         ("AWQ", {"pack_dtype": "int32", "desc_act": False, "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
         ("AWQ", AwqConfig(group_size=32).to_dict()),  # of transformers 5
+        ("FP8", FineGrainedFP8Config().to_dict() | {"weight_block_size": [128, 128]}),
     ],
 )
 def test_what_tools_tell_of_their_work(name: str, told: dict[str, Any], tmp_path: Path) -> None:
@@ -126,6 +127,7 @@ def weights(**changed: Any) -> dict[str, Any]:
         ("FP8", {"activation_scheme": "static"}, "q_proj.activation_scale is missing"),
         ("FP8", {"activation_scheme": "none"}, "activation_scheme is 'none'"),
         ("FP8", {"fmt": "e5m2"}, "fmt is 'e5m2'"),
+        ("FP8", {"expert_dtype": "fp4"}, "expert_dtype is 'fp4'"),
         ("FP8", {"weight_block_size": [128]}, "weight_block_size is [128]"),
         ("W4A16", {"format": "marlin-24"}, "format is 'marlin-24'"),
         ("W4A16", {"format": "nvfp4-pack-quantized"}, "group_0.weights.type is int, which format nvfp4-pack-quantized"),
