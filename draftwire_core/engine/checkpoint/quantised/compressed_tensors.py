@@ -53,7 +53,7 @@ _FORMATS: Mapping[str, Mapping[str, _Kind]] = {
 _MIXED = "mixed-precision"
 """The format of a checkpoint whose groups have formats of their own."""
 _KNOWN = frozenset(["config_groups", "quant_method", "format", "quantization_status", "global_compression_ratio"])
-_KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed", "kv_cache_scheme"}
+_KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed", "kv_cache_scheme", "provider"}
 _KNOWN_OF_WEIGHTS = frozenset(
     ["num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "actorder"]
 )
@@ -94,7 +94,8 @@ class CompressedTensors:
     def __init__(self, fields: Fields, files: TensorFiles):
         """Raises ModelLoadError for a configuration that is not supported."""
         fields.nothing_but(_KNOWN)
-        fields.one_of("quantization_status", (None, "compressed"))
+        # The tensors show whether they are compressed. Checkpoints of 2024 that are say "frozen".
+        fields.one_of("quantization_status", (None, "compressed", "frozen"))
         if fields["sparsity_config"]:
             sparsity = fields.part("sparsity_config")
             sparsity.one_of("format", (None, "dense"))
@@ -212,15 +213,16 @@ def _scheme(fields: Fields, form: str) -> _Scheme:
     dynamic: object = True
     if fields["input_activations"]:
         activations = fields.part("input_activations")
-        dynamic = activations.one_of("dynamic", (True, False, _LOCAL))
-        activations.one_of("num_bits", (4, 8, 16))
+        dynamic = activations.one_of("dynamic", (None, True, False, _LOCAL)) or False
+        activations.one_of("num_bits", (None, 4, 8, 16))
     weights = fields.part("weights")
     weights.nothing_but(_KNOWN_OF_WEIGHTS)
-    kind = weights.one_of("type", ("int", "float"))
+    # Files may leave out what is usual.
+    kind = weights.one_of("type", (None, "int", "float")) or "int"
     if kind not in _FORMATS[form]:
         raise weights.refusal("type", f"is {kind}, which format {form} does not have")
     may_be = _FORMATS[form][kind]
-    bits = weights.one_of("num_bits", may_be.bits)
+    bits = weights.one_of("num_bits", (None, *may_be.bits) if 8 in may_be.bits else may_be.bits) or 8
     strategy = weights["strategy"] or _strategy(weights["group_size"])
     if strategy not in may_be.strategies:
         raise weights.refusal("strategy", f"is {strategy}, which is not supported for type {kind}")
@@ -236,7 +238,7 @@ def _scheme(fields: Fields, form: str) -> _Scheme:
         format=form,
         bits=bits,
         is_float=kind == "float",
-        symmetric=weights.one_of("symmetric", (True,) if kind == "float" else (True, False)),
+        symmetric=weights.one_of("symmetric", (None, True) if kind == "float" else (None, True, False)) is not False,
         strategy=strategy,
         group=weights.size("group_size") if "group" in strategy else block[1],
         block_outputs=block[0],

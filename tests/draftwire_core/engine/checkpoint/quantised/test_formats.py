@@ -11,7 +11,12 @@ from transformers import AwqConfig, FineGrainedFP8Config, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.quantised.formats import read_format
-from draftwire_core.engine.checkpoint.quantised.stored_weight import ConvertedWeight, IntegerWeight, Mxfp4Blocks
+from draftwire_core.engine.checkpoint.quantised.stored_weight import (
+    ConvertedWeight,
+    FloatWeight,
+    IntegerWeight,
+    Mxfp4Blocks,
+)
 from draftwire_core.engine.checkpoint.tensor_files import TensorFiles
 from draftwire_core.engine.model.linear.block_weight import from_blocks
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -84,6 +89,29 @@ def test_what_tools_tell_of_their_work(name: str, told: dict[str, Any], tmp_path
     assert all(form.weight(layer, *expected.shape) is not None for layer, expected in values.items())
 
 
+USUAL: dict[str, Any] = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}
+
+
+@pytest.mark.parametrize("name", ["FP8 static", "W8A8"])
+def test_what_files_of_compressed_tensors_leave_out(name: str, tmp_path: Path) -> None:
+    """Those of 2024 call compressed weights frozen, and leave out what is usual."""
+    values = write_quantised(tmp_path, llama(), ALL_FORMS[name])
+    groups = {
+        name: {
+            part: {field: value for field, value in fields.items() if USUAL.get(field) != value}
+            if isinstance(fields, dict)
+            else fields
+            for part, fields in each.items()
+        }
+        for name, each in ALL_FORMS[name].config["config_groups"].items()
+    }
+    config = ALL_FORMS[name].config | {"config_groups": groups, "quantization_status": "frozen"}
+    form = read_format(config, TensorFiles.open(Checkpoint.find(str(tmp_path))))
+    for layer, expected in values.items():
+        found = form.weight(layer, *expected.shape)
+        assert isinstance(found, IntegerWeight if name == "W8A8" else FloatWeight)
+
+
 def refused(place: Path, form: str, change: Callable[[Tensors], None] | None = None, **changed: Any) -> str:
     """Returns the error of loading a changed checkpoint."""
     write_quantised(place, llama(), ALL_FORMS[form], change=change, **changed)
@@ -134,7 +162,8 @@ def weights(**changed: Any) -> dict[str, Any]:
         ("W4A16", {"format": "mxfp6-pack-quantized"}, "format is 'mxfp6-pack-quantized'"),
         ("W4A16", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config.format is "),
         ("W4A16", {"transform_config": {"config_groups": {"R1": {}}}}, "transform_config is "),
-        ("W4A16", {"quantization_status": "frozen"}, "quantization_status is 'frozen'"),
+        ("W4A16", {"quantization_status": "initialized"}, "quantization_status is 'initialized'"),
+        ("W8A8", {"quantization_status": "frozen", "format": "pack-quantized"}, "q_proj.weight_packed is missing"),
         ("W4A16", {"ignore": ["re:("]}, "ignore has a pattern that cannot be read"),
         ("W4A16", {"config_groups": 3}, "config_groups is 3"),
         ("W4A16", {"config_groups": weights(num_bits=2)}, "group_0.weights.num_bits is 2"),
