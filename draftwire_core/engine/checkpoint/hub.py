@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -38,6 +39,8 @@ _DOWNLOAD_ERRORS = (_HTTP_ERROR, OSError, EntryNotFoundError, RuntimeError)
 """Errors of a download, the last one of the hub's storage Xet."""
 _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
+_TEMPLATES = re.compile(r"additional_chat_templates/[^/]+\.jinja")
+"""Names of a checkpoint's chat templates besides the usual one, such as that of conversations with tools."""
 _FORMATS = (".safetensors", ".bin")
 """Suffixes of weights, in order of preference."""
 _WEIGHTS = ("model", "pytorch_model")
@@ -277,7 +280,7 @@ def _is_checkpoint(names: list[str], *, weights: bool) -> bool:
 
 def _checkpoint(names: list[str], *, weights: bool) -> list[str]:
     """The files of a checkpoint, or of its tokenizer alone; one by which a cached copy is found comes first."""
-    names = [name for name in names if "/" not in name]
+    names = [name for name in names if "/" not in name or _TEMPLATES.fullmatch(name)]
     texts = [name for name in names if name.endswith(_TEXTS)]
     if weights and _CONFIG not in texts:
         raise HubError(f"not a checkpoint: the repository has no {_CONFIG}, and no {SUFFIX} file of a model")

@@ -166,10 +166,17 @@ def test_a_copy_is_whole_without_the_weights_that_were_not_fetched(repositories:
     ):
         (both / index).write_text(json.dumps({"weight_map": {"a": part}}))
         (both / part).touch()
+    for folder in ("additional_chat_templates", "original"):  # transformers reads the first one's
+        (both / folder).mkdir()
+        (both / folder / "tool_use.jinja").write_text("{{ tools }}")
     with serving_hub(repositories) as hub:
         found = find("lab/both", home, HF_ENDPOINT=hub.url)
     assert found.returncode == 0, found.stderr
-    assert not list(Path(found.stdout.split()[1]).glob("*.bin"))
+    directory = Path(found.stdout.split()[1])
+    assert not list(directory.glob("*.bin"))
+    assert [str(each.relative_to(directory)) for each in directory.rglob("*.jinja")] == [
+        "additional_chat_templates/tool_use.jinja"
+    ]
     offline = find("lab/both", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
 
