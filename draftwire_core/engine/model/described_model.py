@@ -76,7 +76,7 @@ class DescribedModel:
         self.text_part_of: str | None = getattr(model, "text_part_of", None)
         """The class of the multimodal model whose text part this is, if it is one."""
         self.architecture = self.text_part_of or type(model).__name__
-        self.eos_token_ids = eos_token_ids(model)
+        self.eos_token_ids = eos_token_ids(model, self.vocab_size)
 
     @property
     def layers(self) -> int:

@@ -59,15 +59,16 @@ def most_query_heads(model: PreTrainedModel, group_size: int) -> int:
     return max(group_size, *(each for each in groups if isinstance(each, int)), 1)
 
 
-def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    """Tokens that end a text; none if the model does not say."""
+def eos_token_ids(model: PreTrainedModel, vocab_size: int) -> tuple[int, ...]:
+    """Tokens that end a text; none if the model does not say, or names only ids, such as -1, that are no tokens."""
     generation = getattr(model, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
     if ids is None:
         return ()
-    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+    named = map(int, ids if isinstance(ids, list | tuple) else [ids])
+    return tuple(token for token in named if 0 <= token < vocab_size)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

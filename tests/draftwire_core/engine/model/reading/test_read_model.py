@@ -1,6 +1,8 @@
 """Weights of a checkpoint are read straight to their device."""
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.model.reading import read_model as module
 from draftwire_core.engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
+from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -62,3 +66,12 @@ def test_why_a_gpu_cannot_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) 
         usable_device("cuda")
     expected = "device cuda: torch sees no GPU that it can use"
     assert str(caught.value) == expected + (reason and f": {reason}").replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"), [(2, (2,)), ([2, 199], (2, 199)), (-1, ()), ([-1, 200, 2], (2,)), (None, (1,)), ("2", (2,))]
+)
+def test_tokens_that_end_a_text_are_in_the_vocabulary(said: object, ends: tuple[int, ...], tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": said}))
+    assert PackedModel.load(str(tmp_path), slots=64).eos_token_ids == ends
