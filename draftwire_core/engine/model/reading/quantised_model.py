@@ -38,7 +38,8 @@ from draftwire_core.engine.model.reading.quantisation import forget_quantisation
 
 _VALUES_AT_ONCE = 1 << 20
 """Values that are converted at once, which bounds the memory for them as float32 numbers."""
-_GENERATION = "generation_config.json"
+GENERATION = "generation_config.json"
+"""The file that names, among others, all tokens that end a text."""
 _MIXTRAL = "MixtralExperts"
 _NUMBERS = re.compile(r"\.(\d+)\.")
 
@@ -73,7 +74,7 @@ def quantised_model(
         len(files.unread),
         lambda: AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code),
     )
-    if (checkpoint.directory / _GENERATION).is_file():
+    if (checkpoint.directory / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)
     read.fill()

@@ -19,6 +19,7 @@ from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadErr
 from draftwire_core.engine.checkpoint.config_bounds import check_counts
 from draftwire_core.engine.checkpoint.load_errors import load_errors, stop_if_abandoned
 from draftwire_core.engine.checkpoint.module_budget import check_declared
+from draftwire_core.engine.checkpoint.plain_files import json_object
 from draftwire_core.engine.checkpoint.weight_files import WeightTotals, weight_totals
 from draftwire_core.engine.device.choices import AUTO, device_here, gpus_of
 from draftwire_core.engine.device.host import free_memory
@@ -29,7 +30,7 @@ from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostErro
 from draftwire_core.engine.model.ranks.sharded_layers import SplitError, check_split, split_on
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
 from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
-from draftwire_core.engine.model.reading.quantised_model import quantised_model
+from draftwire_core.engine.model.reading.quantised_model import GENERATION, quantised_model
 from draftwire_core.engine.model.reading.text_part import read_text_part, text_class, whole_class
 from draftwire_core.engine.model.shallow_model import keep_first_layers
 
@@ -138,6 +139,8 @@ def _from_directory(
     source = checkpoint.name
     totals = weight_totals(checkpoint)
     check_counts(checkpoint, totals.tensors)
+    if (checkpoint.directory / GENERATION).is_file():  # transformers passes over one that is damaged, and its ends
+        json_object(checkpoint.directory / GENERATION)
     config = AutoConfig.from_pretrained(
         checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
     )

@@ -10,9 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading import read_model as module
 from draftwire_core.engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
-from draftwire_core.engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
@@ -75,3 +75,11 @@ def test_tokens_that_end_a_text_are_in_the_vocabulary(said: object, ends: tuple[
     write_checkpoint(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": said}))
     assert PackedModel.load(str(tmp_path), slots=64).eos_token_ids == ends
+
+
+@pytest.mark.parametrize("content", ["", '{"eos_token_id": [1, 2', "[1]", '\ufeff{"eos_token_id": 2}'])
+def test_a_damaged_generation_config_is_not_passed_over(content: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    (tmp_path / "generation_config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ModelLoadError, match=r"generation_config\.json (cannot be read|is not an object)"):
+        PackedModel.load(str(tmp_path), slots=64)
