@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer as Backend
 
-from draftwire_core.engine.text.vocabulary import spelling_of
+from draftwire_core.engine.text.vocabulary import id_count, spelling_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TokenTable:
         spell = spelling_of(decoder)
         added = backend.get_added_tokens_decoder()
         tokens = backend.get_vocab(with_added_tokens=True)
-        spellings = [b""] * (max(tokens.values(), default=-1) + 1)
+        spellings = [b""] * id_count(tokens)
         specials = []
         for name, index in tokens.items():
             if index in added and (added[index].special or (name.startswith("<") and name.endswith(">"))):

@@ -24,6 +24,8 @@ WORD = b"a"
 _SPECIAL = 0x100
 """The number of the first symbol that stands for a special token."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+_MOST_IDS = 1 << 20
+"""Most ids of a tokenizer. The largest vocabularies today have 260,000 tokens."""
 
 
 class VocabularyError(Exception):
@@ -51,7 +53,7 @@ class Vocabulary:
         self.specials = {token.content: index for index, token in added.items() if token.special}
         """Ids of special tokens by name. They stand for no text."""
         tokens = backend.get_vocab(with_added_tokens=True)
-        self.spellings = [b""] * (max(tokens.values(), default=-1) + 1)
+        self.spellings = [b""] * id_count(tokens)
         """The bytes of each token; empty for special tokens and for ids without a token."""
         single: list[int] = []
         for name, index in tokens.items():
@@ -160,6 +162,15 @@ class Vocabulary:
         if self.spell(tokens) == raw:
             return tokens
         return [self.by_spelling.get(bytes([value]), self._stand_in) for value in raw]
+
+
+def id_count(tokens: Mapping[str, int]) -> int:
+    """The number of ids up to the highest one. Raises VocabularyError for one so high that a list of them all would
+    fill the memory."""
+    highest = max(tokens.values(), default=-1)
+    if highest >= _MOST_IDS:
+        raise VocabularyError(f"it has a token with the id {highest}; ids must be below {_MOST_IDS}")
+    return highest + 1
 
 
 def special_symbol(token: int) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
+from draftwire_core.engine.text.token_table import TokenTable
 from draftwire_core.engine.text.vocabulary import BYTE_ALPHABET, Vocabulary, VocabularyError
 from tests.harness.engine.translation import KINDS, vocabulary
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
@@ -49,6 +50,15 @@ def test_what_cannot_be_told_as_bytes_is_refused() -> None:
     words.decoder = decoders.ByteFallback()
     with pytest.raises(VocabularyError, match="every byte"):
         Vocabulary(words, {})
+
+
+def test_an_absurd_id_makes_no_list() -> None:
+    parts = json.loads(backend("spaced").to_str())
+    parts["model"]["vocab"]["far"] = 1 << 21
+    far = Tokenizer.from_str(json.dumps(parts))
+    for make in (lambda: Vocabulary(far, {}), lambda: TokenTable.of(far)):
+        with pytest.raises(VocabularyError, match="ids must be below"):
+            make()
 
 
 UNUSUAL = bytes([0x04, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)])
