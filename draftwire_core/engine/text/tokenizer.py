@@ -133,7 +133,7 @@ class Tokenizer:
     def use_chat_template(self, file: Path) -> None:
         """Replaces the chat template by that of a file (Jinja). Raises ModelLoadError if it is none."""
         try:
-            template = file.read_text(encoding="utf-8")
+            template = file.read_text(encoding="utf-8-sig")  # editors of Windows put a mark first, no part of a prompt
         except (OSError, ValueError) as error:
             raise ModelLoadError(f"chat template {file}: cannot be read: {error}") from error
         self._tokenizer.chat_template = template

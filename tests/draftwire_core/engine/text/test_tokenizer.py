@@ -178,10 +178,10 @@ class TestChat:
         with pytest.raises(ChatTemplateError, match=words):
             tokenizer("target", template).render_chat([{"role": "user", "content": "hi"}])
 
-    @pytest.mark.parametrize("template", [PLAIN, STRICT])
-    def test_one_of_a_file_takes_the_place_of_its_own(self, template: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("template", "encoding"), [(PLAIN, "utf-8"), (STRICT, "utf-8"), (PLAIN, "utf-8-sig")])
+    def test_one_of_a_file_takes_the_place_of_its_own(self, template: str, encoding: str, tmp_path: Path) -> None:
         file = tmp_path / "chat.jinja"
-        file.write_text(template)
+        file.write_text(template, encoding=encoding)
         made = untouched("target")
         assert not made.has_chat_template and made.chat_format == ChatFormat()
         made.use_chat_template(file)
