@@ -211,10 +211,8 @@ class GgufHeader:
         what = f"metadata {key}"
         kind = self._number("I", what)
         if kind == GGUFValueType.STRING:
-            try:
-                return self._bytes(what, self._end).decode()
-            except UnicodeDecodeError as error:
-                raise self._refusal(f"{what}: is not UTF-8") from error
+            # Refused only where it is read: nobody needs the name of a file on the machine that wrote this one.
+            return self._bytes(what, self._end).decode(errors="surrogateescape")
         if kind == GGUFValueType.ARRAY:
             return self._array(what)
         code = _CODES.get(kind)

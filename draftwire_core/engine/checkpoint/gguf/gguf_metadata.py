@@ -56,10 +56,14 @@ class GgufMetadata(Mapping[str, Value]):
         return ModelLoadError(f"GGUF file {self._path}: tensor {name}: {reason}")
 
     def text(self, key: str) -> str:
-        """A string. Raises ModelLoadError if it is missing."""
+        """A string. Raises ModelLoadError if it is missing or is not UTF-8."""
         value = self._present(key)
         if not isinstance(value, str):
             raise self.refusal(key, "is not a string")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.refusal(key, "is not UTF-8") from error
         return value
 
     def flag(self, key: str, default: bool) -> bool:

@@ -71,7 +71,10 @@ def entry(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
         (header(0, 1, string("k") + struct.pack("<IB", 77, 1)), "metadata k: has unknown type 77"),
         (header(0, 1, string("k") + struct.pack("<IQ", 8, 2**40)), "metadata k: claims 1099511627776 bytes"),
         (header(0, 1, string("k") + struct.pack("<IQ", 8, 20)), "metadata k: the file ends within it|claims 20 bytes"),
-        (header(0, 1, string("k") + struct.pack("<IQ", 8, 2) + b"\xff\xff"), "metadata k: is not UTF-8"),
+        (
+            header(0, 1, string("general.architecture") + struct.pack("<IQ", 8, 2) + b"\xff\xff"),
+            r"metadata general\.architecture: is not UTF-8",
+        ),
         (header(0, 1, string("k") + struct.pack("<IIQ", 9, 4, 2**62)), "metadata k: claims 4611686018427387904 elem"),
         (header(0, 1, string("k") + struct.pack("<IIQ", 9, 8, 2**22)), "metadata k: the file ends within it"),
         (header(0, 1, string("k") + struct.pack("<IIQ", 9, 9, 1)), "metadata k: is a list of elements of unsupported"),
@@ -96,6 +99,17 @@ def entry(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
 )
 def test_headers_that_are_wrong(content: bytes, reason: str, tmp_path: Path) -> None:
     refused(tmp_path, content, reason)
+
+
+def test_a_text_in_another_encoding_that_nobody_needs(tmp_path: Path) -> None:
+    """llama-quantize on Windows writes the path of its matrix as the system has it."""
+
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_string("quantize.imatrix.file", r"C:\S?hne\imatrix.dat")
+
+    path = write_gguf(tmp_path / "model.gguf", CONFIG, weights(), "F32", change=change)
+    path.write_bytes(path.read_bytes().replace(b"S?hne", "Söhne".encode("cp1252")))
+    assert GgufFile.open(path).config().hidden_size == CONFIG.hidden_size
 
 
 def test_a_header_is_bounded(tmp_path: Path) -> None:
