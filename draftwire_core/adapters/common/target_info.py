@@ -12,6 +12,7 @@ from huggingface_hub.errors import HFValidationError
 
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_core.engine.text.leading_spaces import leading_spaces
+from draftwire_core.engine.text.own_splitting import as_its_file_says
 from draftwire_core.engine.text.tokenizer_files import TOKENIZER, tokenizer_fingerprint
 from draftwire_core.runtime.process.logs import get_logger
 
@@ -49,10 +50,13 @@ def fingerprint_of(tokenizer: Any, name: str, revision: str | None = None) -> st
     if not getattr(tokenizer, "is_fast", False):  # those of Mistral's own library do not even say
         log.warning("tokenizer comparison skipped", tokenizer=name)
         return ""
-    parts = json.loads(tokenizer.backend_tokenizer.to_str())
     # As drafters have it. The host engine's own tokenizer, which may be this one, stays as it is.
     source = tokenizer.name_or_path
-    spaces = leading_spaces(tokenizer, _file_of(source, revision)) if source else None
+    file = _file_of(source, revision) if source else None
+    if file is not None:
+        tokenizer = as_its_file_says(tokenizer, file)
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    spaces = None if file is None else leading_spaces(tokenizer, file)
     if spaces is not None:
         states = (None if part is None else json.loads(part.__getstate__()) for part in spaces)
         parts["normalizer"], parts["pre_tokenizer"] = states

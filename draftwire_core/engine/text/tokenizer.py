@@ -20,6 +20,7 @@ from draftwire_core.engine.text.chat_format import ChatFormat, find_chat_format
 from draftwire_core.engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
 from draftwire_core.engine.text.infill import Infill, find_infill
 from draftwire_core.engine.text.leading_spaces import keep_leading_spaces
+from draftwire_core.engine.text.own_splitting import as_its_file_says
 from draftwire_core.engine.text.stand_in_tools import with_tools
 from draftwire_core.engine.text.text_bound import bytes_per_token
 from draftwire_core.engine.text.token_table import TokenTable
@@ -87,6 +88,7 @@ class Tokenizer:
         if not tokenizer.is_fast:
             raise ModelLoadError(f"{what}: has no {TOKENIZER}, needed to stream text")
         with load_errors(what):
+            tokenizer = as_its_file_says(tokenizer, checkpoint.directory / TOKENIZER)
             keep_leading_spaces(tokenizer, checkpoint.directory / TOKENIZER)
             return cls(tokenizer)
 
