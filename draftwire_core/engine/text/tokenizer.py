@@ -32,6 +32,8 @@ from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 _FEW_TOKENS = 256
 _PARTIAL = "\ufffd"
 """In a token's text: parts of characters, or this character itself."""
+_MOST_HELD = 64
+"""Most tokens whose text a stream holds back, since each further one decodes all of them again."""
 
 
 class ChatTemplateError(Exception):
@@ -55,6 +57,9 @@ class Tokenizer:
         )
         self.sha256 = tokenizer_fingerprint(parts)
         """Fingerprint; equal for tokenizers that give every text the same ids, apart from those put around it."""
+        added = self._backend.get_added_tokens_decoder()
+        self.specials = frozenset(token for token, each in added.items() if each.special)
+        """The special tokens, which decoding may skip."""
         self.texts = TokenTexts(self._backend, parts)
         """The texts of single tokens."""
         self.joins_texts = (parts.get("decoder") or {}).get("type") == "ByteLevel"
@@ -296,6 +301,8 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that became final with this token; empty while a character is incomplete."""
+        if self._skips and token_id in self._tokenizer.specials:
+            return ""
         if not self._held and self._tokenizer.joins_texts:
             whole = self._tokenizer.decode_one(token_id, skip_special_tokens=self._skips)
             if _PARTIAL not in whole:
@@ -311,9 +318,21 @@ class TextStream:
             text = self._tokenizer.decode([*self._held, token_id], skip_special_tokens=self._skips)
         if text is None:
             self._held.append(token_id)
-            return ""
+            return "" if len(self._held) <= _MOST_HELD else self._let_go()
         self._held.clear()
         return str(text)
+
+    def _let_go(self) -> str:
+        """The text of the held tokens up to the last place at which no character is split.
+
+        Parts of characters may follow one another without end, and never become one.
+        """
+        held, decode = self._held, partial(self._tokenizer.decode, skip_special_tokens=self._skips)
+        whole = decode(held)
+        parts = ((decode(held[:-count]), held[-count:]) for count in range(1, len(held)))
+        text, rest = next((each for each in parts if each[0] + decode(each[1]) == whole), (whole, []))
+        self._held, self._decoder = [], DecodeStream(skip_special_tokens=self._skips)
+        return text + "".join(map(self.push, rest))
 
     def flush(self) -> str:
         """The rest of the text at the end: a character that was never completed, as U+FFFD."""

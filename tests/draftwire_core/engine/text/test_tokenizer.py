@@ -88,6 +88,32 @@ class TestStream:
         assert "".join(pieces) + rest == f"  {REPLACEMENT} self 日本"
 
     @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("part", [b"\xe2", b"\x80", b"\xf0\x9f"])
+    def test_parts_of_characters_without_end_are_not_held_back(self, kind: str, part: bytes) -> None:
+        """Each further token would be decoded with all before it."""
+        made = tokenizer(kind)
+        spelled = [made.vocabulary().by_spelling[bytes([byte])] for byte in part]
+        tokens = [
+            *made.encode("a", add_special_tokens=False),
+            *spelled * 500,
+            *made.encode("日 b", add_special_tokens=False),
+        ]
+        stream = made.stream()
+        pieces = []
+        for token in tokens:
+            pieces.append(stream.push(token))
+            assert len(stream._held) <= 64
+        assert "".join(pieces) + stream.flush() == made.decode(tokens)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_special_tokens_without_end_are_not_held_back(self, kind: str) -> None:
+        made = tokenizer(kind)
+        end = made._tokenizer.convert_tokens_to_ids(END[kind])
+        stream = made.stream()
+        assert "".join(map(stream.push, [*made.encode("a b", add_special_tokens=False), *[end] * 500])) == "a b"
+        assert not stream._held
+
+    @pytest.mark.parametrize("kind", KINDS)
     @given(text=texts, cut=st.integers(0, 60))
     @example(text="🐍", cut=2)
     @settings(max_examples=100, deadline=None)
