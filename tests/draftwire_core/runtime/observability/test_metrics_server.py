@@ -147,6 +147,35 @@ async def test_a_fault_is_told_and_logged(
     assert (await get(server)).status_code == 200
 
 
+class Many(Collector):
+    """More than the system takes at once on many networks, and less than a transport's own buffer."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield gauge("many", "Many.", {f"label {number:04}": number for number in range(1400)}, ["label"])
+
+
+async def test_one_who_reads_slowly_gets_all() -> None:
+    made = MetricsServer("127.0.0.1:0", Many())
+    await made.start()
+    assert made._server is not None
+    with socket.socket() as client:
+        for each in made._server.sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 13)
+        host, _, port = made.address.rpartition(":")
+        client.connect((host, int(port)))
+        reader, writer = await asyncio.open_connection(sock=client, limit=1 << 12)
+        writer.write(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+        await until(lambda: not made._connections or reader._buffer)
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(PATIENCE):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert f"content-length: {len(body)}\r\n".encode() in head
+        assert body.count(b"label=") == 1400
+        writer.close()
+    await made.stop()
+
+
 async def test_those_who_say_nothing_are_not_waited_for(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "_SECONDS", 0.1)
     assert await raw(server, b"GET /metrics HTTP/1.1\r\n") == b""
