@@ -30,7 +30,11 @@ _STYLES = {
 
 def chat_bytes(chat: pb.ChatMessages) -> int:
     """Returns the size of a conversation's texts."""
-    texts = [text for each in chat.messages for text in (each.role, each.content, each.reasoning, each.name)]
+    texts = [
+        text
+        for each in chat.messages
+        for text in (each.role, each.content, each.reasoning, each.name, each.tool_call_id)
+    ]
     texts += [
         text for each in chat.messages for call in each.tool_calls for text in (call.id, call.name, call.arguments)
     ]

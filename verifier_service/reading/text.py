@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Sized
 from functools import partial
 from typing import TypeVar
@@ -24,6 +26,7 @@ from verifier_service.reading.text_pool import TextPool
 T = TypeVar("T")
 
 _MOST_MESSAGES = 4096
+"""Most messages of a conversation, and most tools and calls."""
 _TEMPLATE_ROOM = 4
 """Factor by which a conversation may exceed the limit of its rendered text: templates omit spaces, and the reasoning of
 earlier turns."""
@@ -64,6 +67,14 @@ class TextReader:
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
             raise self._too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
+        # An empty one is two bytes of a request, and hundreds of what a template reads.
+        if len(chat.tools) > most:
+            raise self._too_long("messages.tools", f"has {len(chat.tools)} tools; at most {most} are allowed")
+        calls = list(itertools.accumulate(len(each.tool_calls) for each in chat.messages))
+        if calls[-1] > most:
+            index = bisect.bisect_right(calls, most)
+            description = f"makes {calls[index]} calls, with those before it; at most {most} are allowed"
+            raise self._too_long(f"messages.messages[{index}].tool_calls", description)
         size = chat_bytes(chat)
         most_bytes = _TEMPLATE_ROOM * self._most_bytes
         if size > most_bytes:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,15 @@ def turns(*contents: str, role: str = "user") -> pb.ChatMessages:
     return pb.ChatMessages(messages=[pb.ChatMessage(role=role, content=content) for content in contents])
 
 
+def chat(*messages: pb.ChatMessage, tools: Sequence[pb.ChatTool] = ()) -> pb.ChatMessages:
+    return pb.ChatMessages(messages=messages or [pb.ChatMessage(role="user", content="x")], tools=tools)
+
+
+def calling(calls: int) -> pb.ChatMessage:
+    """A message with empty calls, of two bytes each."""
+    return pb.ChatMessage(role="assistant", tool_calls=[pb.ChatToolCall()] * calls)
+
+
 def predicting(**fields: Any) -> dict[str, Any]:
     return {"speculation": SpeculationOptions(prediction=Prediction(**fields))}
 
@@ -107,6 +116,18 @@ LARGE_REQUESTS: dict[str, tuple[Callable[[], pb.GenerateRequest], str]] = {
     "one message": (lambda: pb.GenerateRequest(messages=turns(LARGE)), "messages"),
     "a role": (lambda: pb.GenerateRequest(messages=turns("x", role=LARGE)), "messages"),
     "many messages": (lambda: pb.GenerateRequest(messages=turns(*MESSAGES)), "messages.messages"),
+    "the id of a result": (
+        lambda: pb.GenerateRequest(messages=chat(pb.ChatMessage(role="tool", tool_call_id=LARGE))),
+        "messages",
+    ),
+    "many tools": (
+        lambda: pb.GenerateRequest(messages=chat(tools=[pb.ChatTool()] * 50_000)),
+        "messages.tools",
+    ),
+    "many calls": (
+        lambda: pb.GenerateRequest(messages=chat(*[calling(500)] * 10)),
+        "messages.messages[2].tool_calls",
+    ),
     "a prediction": (lambda: order(**predicting(text=LARGE)), "speculation.prediction.text"),
     "prompt ids": (lambda: order(MANY), "token_ids"),
     "resumed ids": (lambda: order(resume_token_ids=MANY), "resume_token_ids"),
