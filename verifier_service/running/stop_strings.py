@@ -15,6 +15,9 @@ class StopStrings:
         """include: whether the stop string that ends the text stays in it."""
         self._stops = tuple(stops)
         self._include = include
+        self._borders = [_borders(stop) for stop in self._stops]
+        self._matched = [0] * len(self._stops)
+        """Length of the longest end of the text that begins each stop string, without being all of it."""
         self._held = ""
         self.found: str | None = None
         """The stop string that ended the text."""
@@ -30,27 +33,43 @@ class StopStrings:
         if not self._stops:
             return text
         held = self._held + text
-        # The held text may contain a stop string that was ignored: only those that end in this piece count.
-        found = [(held.find(stop, max(0, len(self._held) - len(stop) + 1)), stop) for stop in self._stops]
-        found = [(place, stop) for place, stop in found if place >= 0]
-        if found and ends:
-            # The stop string that ends first wins; among those that end together, the longest.
-            place, self.found = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
-            self._held = ""
-            return held[: place + len(self.found) if self._include else place]
-        keep = max(self._overlap(held, stop) for stop in self._stops)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep]
+        for place, letter in enumerate(text, len(self._held) + 1):
+            ended = self._ended_by(letter)
+            if ended is not None and ends:
+                self.found, self._held = ended, ""
+                return held[:place] if self._include else held[: place - len(ended)]
+        passed = len(held) - max(self._matched)
+        self._held = held[passed:]
+        return held[:passed]
 
     def flush(self) -> str:
         """Returns the text still held back, when the request ends for another reason."""
         held, self._held = self._held, ""
         return held
 
-    @staticmethod
-    def _overlap(text: str, stop: str) -> int:
-        """Returns the length of the longest suffix of `text` that is a proper prefix of `stop`."""
-        for size in range(min(len(stop) - 1, len(text)), 0, -1):
-            if text.endswith(stop[:size]):
-                return size
-        return 0
+    def _ended_by(self, letter: str) -> str | None:
+        """Adds a letter to the text; returns the stop string that it completes, the longest if there are several."""
+        ended: str | None = None
+        for index, stop in enumerate(self._stops):
+            matched, borders = self._matched[index], self._borders[index]
+            while matched and stop[matched] != letter:
+                matched = borders[matched]
+            matched += stop[matched] == letter
+            if matched == len(stop):
+                matched = borders[matched]
+                if ended is None or len(stop) > len(ended):
+                    ended = stop
+            self._matched[index] = matched
+        return ended
+
+
+def _borders(stop: str) -> list[int]:
+    """Returns for each beginning of a text, by its length, the length of the longest shorter one that it ends with
+    (Knuth, Morris, Pratt, "Fast pattern matching in strings", SIAM J. Comput. 1977)."""
+    borders = [0, 0]
+    for letter in stop[1:]:
+        border = borders[-1]
+        while border and stop[border] != letter:
+            border = borders[border]
+        borders.append(border + (stop[border] == letter))
+    return borders

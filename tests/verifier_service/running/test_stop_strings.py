@@ -75,6 +75,16 @@ def test_nothing_comes_after_the_stop_string() -> None:
     assert taken.flush() == ""
 
 
+def test_long_strings_that_a_long_text_nearly_has() -> None:
+    """Comparing each beginning of each string after each token would take half a minute."""
+    longest = "a" * 255
+    taken = StopStrings([f"{longest}b", *(f"{letter}{longest}" for letter in "bcdefghijklmnop")])
+    assert "".join(taken.push("a") for _ in range(50_000)) == "a" * (50_000 - 255)
+    assert taken.push("cb") == "a" * 255 + "c"
+    assert taken.push(longest) == ""
+    assert taken.found == f"b{longest}"
+
+
 def test_without_stop_strings_everything_passes() -> None:
     taken = StopStrings([])
     assert taken.push("a.") == "a."
