@@ -7,7 +7,7 @@ row's numbers depend on that row alone, to the bit: sums over the vocabulary are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ from draftwire_core.engine.sampling.sampling_params import SamplingParams
 _GREEDY = SamplingParams(temperature=0.0)
 LIKELIEST = 8
 """Tokens of a position in `Likeliest`."""
+_ROWS = 64
+"""Most rows whose numbers are found at once. On a GPU a step has a thousand rows of a long prompt, and what they take
+besides their logits is several times as large: memory that nobody has left over (`loading.slots_that_fit`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class LogProbs:
 def log_probs(logits: Tensor, token_ids: Sequence[int], top: int) -> LogProbs:
     """The log-probabilities of one token per row of logits [n, V], and of the row's `top` likeliest tokens."""
     rows = len(token_ids)
+    if rows > _ROWS:
+        starts = range(0, rows, _ROWS)
+        parts = [log_probs(logits[at : at + _ROWS], token_ids[at : at + _ROWS], top) for at in starts]
+        names = [each.name for each in fields(LogProbs)]
+        return LogProbs(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
     batch = SamplingBatch.build([_GREEDY] * rows, [0] * rows, logits.device)
     best = top_candidates(logits, batch, max(top, 1))
     ids = torch.tensor(token_ids, dtype=torch.int64, device=logits.device).unsqueeze(1)
@@ -105,6 +113,9 @@ def likeliest(logits: Tensor) -> Likeliest:
 
 def top_log_probs(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """Returns the `top` likeliest tokens of each row, best first: ids int64, log-probabilities float32, [rows, top]."""
+    if len(logits) > _ROWS:
+        token_ids, found = zip(*(top_log_probs(part, top) for part in logits.split(_ROWS)), strict=True)
+        return torch.cat(token_ids), torch.cat(found)
     wide = logits.float()
     best = wide.topk(min(top, wide.shape[1]), dim=1)
     return best.indices, best.values - wide.logsumexp(1, keepdim=True)

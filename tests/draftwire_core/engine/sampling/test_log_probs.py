@@ -1,13 +1,16 @@
 """Log-probabilities of output and prompts: the target's own, with the same bits however they were computed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from draftwire_core.engine.acceptance.acceptance import Acceptance, RuleName
 from draftwire_core.engine.engine import target_pass, verification_job
@@ -16,7 +19,7 @@ from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.logits.logit_editor import TreeRows
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling import coupled_sampler
-from draftwire_core.engine.sampling.log_probs import LIKELIEST, LogProbs, likeliest, log_probs
+from draftwire_core.engine.sampling.log_probs import LIKELIEST, LogProbs, likeliest, log_probs, top_log_probs
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
@@ -290,8 +293,34 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(coupled_sampler, "fits", lambda logits: False)
 
 
+class Largest(TorchDispatchMode):
+    """Records the most elements of a tensor that is made."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.most = max([self.most, *(each.numel() for each in tree_leaves(made) if isinstance(each, torch.Tensor))])
+        return made
+
+
 @pytest.mark.usefixtures("implementation")
 class TestRows:
+    @pytest.mark.parametrize(
+        "told", [lambda logits: log_probs(logits, [3] * len(logits), 5), lambda logits: top_log_probs(logits, 5)]
+    )
+    def test_many_rows_take_no_more_memory_than_some(self, told: Callable[[torch.Tensor], Any]) -> None:
+        """On GPUs a step has a thousand rows of a prompt, of 250,000 tokens each."""
+        logits = torch.randn(300, 512).bfloat16()
+        with Largest() as largest:
+            found = told(logits)
+        assert largest.most <= 64 * 512
+        alone = told(logits[200:201])
+        if isinstance(found, LogProbs):
+            assert rows_of(found)[200:201] == rows_of(alone) and len(found) == 300
+        else:
+            assert torch.equal(found[0][200:201], alone[0]) and torch.allclose(found[1][200:201], alone[1])
+
     def test_the_lowest_id_first_among_equals(self) -> None:
         logits = torch.zeros(1, VOCABULARY)
         logits[0, [9, 4, 200]] = 1.0
