@@ -27,6 +27,8 @@ BINS_PER_UNIT = 128
 reach beyond the 29.1 = 42 log 2 where mass rounds to 0."""
 CPU_CHUNK = 1 << 18
 """Values that a pass over whole rows processes at a time on a CPU, so that temporaries stay in the cache."""
+GPU_CHUNK = 1 << 24
+"""As `CPU_CHUNK`, on other devices: temporaries take up to 40 bytes a value, and little memory is left over."""
 
 
 def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tensor | None:
@@ -101,7 +103,8 @@ def columns(row: Tensor, rows: int) -> tuple[Tensor, int]:
 
 def rows_a_pass(logits: Tensor) -> int:
     """Number of whole rows to process at a time."""
-    return max(1, CPU_CHUNK // max(logits.shape[1], BINS) if logits.device.type == "cpu" else len(logits))
+    values = CPU_CHUNK if logits.device.type == "cpu" else GPU_CHUNK
+    return max(1, values // max(logits.shape[1], BINS))
 
 
 def mass_of(relative: Tensor) -> Tensor:

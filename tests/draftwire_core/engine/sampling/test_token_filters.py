@@ -84,6 +84,13 @@ def test_they_are_those_of_the_definition(seed: int) -> None:
         assert least(logits, params).tolist() == [defined(logits[row], params[row]) for row in range(rows)]
 
 
+def test_a_gpu_takes_no_more_rows_at_a_time_than_there_is_memory_for() -> None:
+    """A step may have a thousand rows; their temporaries take up to 40 bytes a value."""
+    logits = torch.empty(1024, 152_064, device="meta")
+    assert 40 * token_filters.rows_a_pass(logits) * logits.shape[1] < 1 << 30
+    assert token_filters.rows_a_pass(torch.empty(2, 1 << 30, device="meta")) == 1
+
+
 def test_rows_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_filters, "CPU_CHUNK", 2 * token_filters.BINS)
     logits = drawn_logits(random.Random(1), 5, 300)
