@@ -97,7 +97,7 @@ class DraftwireError(Exception):
     status: status_pb2.Status
     """The complete status with its details."""
     raw: grpc.RpcError | None
-    """The gRPC library's error; None if the SDK itself found the fault."""
+    """The gRPC library's error; None if the SDK itself found the fault, and in a copy."""
     partial: Generation | None
     """Output of a generation request up to its failure; None if it had not begun. Its ``finish_reason`` is
     ``"deadline"`` after a timeout and ``"error"`` otherwise. Its ``usage`` has the client's times and no cached tokens,
@@ -129,6 +129,10 @@ class DraftwireError(Exception):
         self.raw = raw
         self.partial = None
         self.results = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns what a copy, also one in another process, is made of: all but ``raw``, which is bound to its call."""
+        return type(self), self.args, {**self.__dict__, "raw": None}
 
     @property
     def details(self) -> str:

@@ -1,17 +1,23 @@
 """Errors, from the status on the wire to the class."""
 
+import copy
+import pickle
+from typing import Any
+
 import grpc
 import pytest
 from google.rpc import status_pb2
 
 import draftwire
 from draftwire import (
+    AsyncClient,
     AtCapacityError,
     Client,
     ContextExceededError,
     DeadlineExceededError,
     DrafterUnreachableError,
     DraftwireError,
+    EmptyPromptError,
     ErrorReason,
     FailedPreconditionError,
     InternalError,
@@ -98,6 +104,25 @@ def test_details_arrive_over_the_wire(client: Client, verifier: FakeVerifier) ->
     assert isinstance(error.status, status_pb2.Status)
     assert len(error.status.details) == 2
     assert client.generate("x", max_tokens=2).token_ids
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+async def test_errors_are_copied_into_other_processes(verifier: FakeVerifier, copied: Any) -> None:
+    verifier.fails_for["bad"] = rich_status(Code.INVALID_ARGUMENT, "text: is bad", "EMPTY_PROMPT", ("text",))
+    with Client(verifier.address) as client, pytest.raises(EmptyPromptError) as caught:
+        client.generate_batch(["a", "bad"], max_tokens=2)
+    errors = [caught.value]
+    async with AsyncClient(verifier.address) as asynchronous:
+        with pytest.raises(EmptyPromptError) as caught:
+            await asynchronous.generate_batch(["a", "bad"], max_tokens=2)
+    for error in (*errors, caught.value):
+        assert error.raw is not None
+        made = copied(error)
+        assert type(made) is EmptyPromptError
+        assert (str(made), made.status, made.raw) == (str(error), error.status, None)
+        assert (made.code, made.reason, made.field_violations) == (error.code, error.reason, error.field_violations)
+        assert error.results is not None
+        assert made.results == [error.results[0], made]
 
 
 def test_retry_info(client: Client, verifier: FakeVerifier) -> None:

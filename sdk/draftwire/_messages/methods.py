@@ -16,7 +16,6 @@ from draftwire.v1 import verifier_service_pb2 as verifier
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-
 RECEIPT = (("draftwire-receipt", "1"),)
 """Initial metadata that a verifier sends when it has received a Generate or Verify request."""
 

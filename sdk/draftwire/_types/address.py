@@ -13,7 +13,6 @@ know gRPC."""
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@]+):(?P<port>\d{1,5})")
 _PORTS = range(1, 1 << 16)
 
-
 _IP_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
 _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
 
