@@ -21,7 +21,7 @@ from draftwire._messages.conversation import ChatOptions, Messages, variables_te
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, FOLLOW_TRAFFIC, GET_MODEL_INFO, TOKENIZE
 from draftwire._messages.off_loop import is_large, kept, off_loop
-from draftwire._messages.option_types import whole
+from draftwire._messages.option_types import many, whole
 from draftwire._messages.reading import Subscription
 from draftwire._messages.requests import Prompt, Request
 from draftwire._messages.scoring import Prediction, ScoreReader
@@ -208,7 +208,7 @@ class AsyncClient:
                 are cancelled. If the prompt itself is at fault (``EmptyPromptError``, ``ContextExceededError``,
                 ``TokenOutOfRangeError``), they run to completion first.
         """
-        prompts = [kept(each) for each in prompts]
+        prompts = many(lambda _, each: kept(each), "a list of texts or of lists of token ids", "prompts", prompts)
         make = partial(Batch.of, prompts, seed, options, keeps_errors=return_exceptions)
         batch = await off_loop(make, large=is_large(prompts, options))
         await self._generations.run(batch, whole("max_concurrency", max_concurrency))

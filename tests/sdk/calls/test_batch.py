@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from grpc import StatusCode
 
@@ -110,6 +112,16 @@ def test_prompts_that_cannot_be_sent() -> None:
         with pytest.raises(TokenOutOfRangeError) as caught:
             client.generate_batch(["a", [1, -1]])
         assert caught.value.fields == ("prompts[1][1]",)
+
+
+@pytest.mark.parametrize("prompts", ["ab", {"a": "b"}, b"ab", 5])
+async def test_what_is_no_list_of_prompts(prompts: Any) -> None:
+    words = r"^prompts: expected a list of texts or of lists of token ids, got "
+    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match=words):
+        client.generate_batch(prompts)
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(TypeError, match=words):
+            await client.generate_batch(prompts)
 
 
 def test_half_a_surrogate_pair_is_one_prompts_fault(verifier: FakeVerifier) -> None:
