@@ -11,7 +11,7 @@ from draftwire._calls.deadline import Deadline
 from draftwire._messages.reading import GenerationReader
 from draftwire._messages.requests import Request
 from draftwire._types.generation import Chunk, Generation, PromptReport
-from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
+from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError, invalid_field
 
 
 class AsyncGenerationStream(AsyncStream[Chunk]):
@@ -84,6 +84,8 @@ class AsyncGenerations:
 
     async def run(self, batch: Batch, max_concurrency: int) -> None:
         """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
+        if max_concurrency < 1:
+            raise invalid_field("max_concurrency", f"must be at least 1, got {max_concurrency}")
         await run_batch_async(batch, max_concurrency, partial(self.stream, whole=True), _finish)
 
 

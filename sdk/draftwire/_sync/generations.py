@@ -13,7 +13,7 @@ from draftwire._calls.transport import Stream, Transport
 from draftwire._messages.reading import GenerationReader
 from draftwire._messages.requests import Request
 from draftwire._types.generation import Chunk, Generation, PromptReport
-from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
+from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError, invalid_field
 
 
 class GenerationStream(Stream[Chunk]):
@@ -86,6 +86,8 @@ class Generations:
 
     def run(self, batch: Batch, max_concurrency: int) -> None:
         """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
+        if max_concurrency < 1:
+            raise invalid_field("max_concurrency", f"must be at least 1, got {max_concurrency}")
         run_batch(batch, max_concurrency, partial(self.stream, whole=True), _finish)
 
 

@@ -124,6 +124,17 @@ async def test_what_is_no_list_of_prompts(prompts: Any) -> None:
             await client.generate_batch(prompts)
 
 
+@pytest.mark.parametrize("most", [0, -1])
+async def test_a_concurrency_that_is_none(verifier: FakeVerifier, most: int) -> None:
+    words = f"^max_concurrency: must be at least 1, got {most}$"
+    with Client(verifier.address) as client, pytest.raises(InvalidFieldError, match=words):
+        client.generate_batch(["a"], max_concurrency=most)
+    async with AsyncClient(verifier.address) as client:
+        with pytest.raises(InvalidFieldError, match=words):
+            await client.generate_batch(["a"], max_concurrency=most)
+    assert not verifier.calls
+
+
 def test_half_a_surrogate_pair_is_one_prompts_fault(verifier: FakeVerifier) -> None:
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
         first, second = client.generate_batch(["a", "b\ud83d"], max_tokens=2, return_exceptions=True)
