@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
@@ -160,6 +161,8 @@ def version() -> None:
 
 def main() -> None:
     """Runs the command line. A failure prints one line on stderr; the exit code is then 1, or 2 for invalid input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: few encodings have every character
     try:
         # By default Typer prints usage, a hint and a box for wrong usage.
         sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does
@@ -169,7 +172,7 @@ def main() -> None:
             sys.exit(WRONG_INPUT)
         if getattr(error, "option_name", "") in ("--port", "--host"):  # of other servers; typer would guess
             message = f"No such option: {error.option_name}. Addresses are HOST:PORT, as in --listen 127.0.0.1:8000"
-        _end(f"{message} (see {_help_command(error)})", WRONG_INPUT)
+        _end(f"{message} (see {error.ctx.command_path if error.ctx else 'draftwire'} --help)", WRONG_INPUT)
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except (InvalidArgumentError, ValueError) as error:
@@ -181,10 +184,6 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):
             sys.exit(FAILED)
         _end(str(error) or repr(error), FAILED)
-
-
-def _help_command(error: Any) -> str:
-    return f"{error.ctx.command_path if error.ctx else 'draftwire'} --help"
 
 
 def _end(message: str, code: int) -> NoReturn:

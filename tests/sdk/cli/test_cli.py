@@ -1,5 +1,6 @@
 """The command line, run in process and against a verifier without a model."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -218,6 +219,17 @@ def test_a_full_disk_is_one_line(
         main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "draftwire: [Errno 28] No space left on device\n"
+
+
+def test_an_output_without_all_characters(monkeypatch: pytest.MonkeyPatch, verifier: FakeVerifier) -> None:
+    arguments = ["generate", "né", "--echo", "--max-tokens", "2", "--verifier", verifier.address]
+    monkeypatch.setattr(sys, "argv", ["draftwire", *arguments])
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert written.getvalue().startswith(b"n\\xe9")
 
 
 def test_no_verifier(command: Command) -> None:
