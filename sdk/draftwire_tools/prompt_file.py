@@ -58,7 +58,7 @@ def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEn
             object.
     """
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{option}: {path} cannot be read: {error}") from error
     if path.suffix == ".jsonl" or by_line:

@@ -110,6 +110,6 @@ def _value(option: Option, value: Any) -> Any:
 def _text_or_file(given: str) -> str:
     """Returns the text of the file with this name, or the argument itself if there is no such file."""
     try:
-        return Path(given).read_text(encoding="utf-8")
+        return Path(given).read_text(encoding="utf-8-sig")  # without the mark that some editors begin with
     except (OSError, ValueError):  # a text may be longer than a name can be, or hold what a name cannot
         return given

@@ -74,6 +74,8 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# ours\none\n\n  two \n")
     assert read_key_file(str(path)) == ["one", "two"]
+    path.write_text("one\r\ntwo\r\n", "utf-8-sig")
+    assert read_key_file(str(path)) == ["one", "two"]
     path.write_text("# none\n")
     for wrong in (path, tmp_path / "missing"):
         with pytest.raises(ValueError, match=re.escape(str(wrong))):

@@ -108,7 +108,7 @@ def test_generate_json_tells_everything(command: Command) -> None:
 
 def test_generate_in_a_form(command: Command, verifier: FakeVerifier, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
-    file.write_text('{"type": "null"}')
+    file.write_text('{"type": "null"}', "utf-8-sig")
     for options, kind, form in (
         (["--json-schema", str(file)], "json_schema", '{"type": "null"}'),
         (["--json-schema", '{"enum": [' + "1, " * 200 + "2]}"], "json_schema", '{"enum": [' + "1, " * 200 + "2]}"),

@@ -185,6 +185,14 @@ def test_lines_of_a_prompt_file_end_at_line_feeds_alone(tmp_path: Path) -> None:
         assert [entry.text for entry in read_prompt_file(path, "--prompts", by_line=True)] == texts
 
 
+def test_the_mark_at_the_beginning_of_a_file_is_no_part_of_its_prompt(tmp_path: Path) -> None:
+    lines, plain = tmp_path / "lines.jsonl", tmp_path / "plain.txt"
+    lines.write_text('{"text": "one"}\r\n', "utf-8-sig")
+    plain.write_text("one", "utf-8-sig")
+    for path in (lines, plain):
+        assert [entry.text for entry in read_prompt_file(path, "--prompts", by_line=False)] == ["one"]
+
+
 def test_prompts_from_files(tmp_path: Path) -> None:
     lines = tmp_path / "mixed.jsonl"
     lines.write_text('{"text": "a"}\n\n{"text": "b", "id": "two", "task": "edit", "prediction": "c"}\n{"text": "d"}\n')
