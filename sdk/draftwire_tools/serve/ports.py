@@ -52,7 +52,9 @@ def verifier_address(given: str | None, endpoint: str) -> str:
 def reachable(address: str) -> str:
     """Returns the address at which this machine reaches what listens on an address."""
     host, _, port = address.rpartition(":")
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]", "") else address
+    if host == "[::]":  # servers of asyncio listen there for IPv6 alone
+        return f"[::1]:{port}"
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "") else address
 
 
 def _problem(host: str, port: int) -> str:

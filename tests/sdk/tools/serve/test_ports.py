@@ -1,5 +1,6 @@
 """The addresses to serve on."""
 
+import asyncio
 import socket
 
 import pytest
@@ -44,6 +45,13 @@ def test_the_verifier_is_where_commands_look_for_it_unless_that_is_taken(monkeyp
     assert verifier_address(None, usual) != usual
 
 
-def test_how_this_machine_reaches_it() -> None:
-    assert reachable("0.0.0.0:8000") == reachable("[::]:8000") == "127.0.0.1:8000"
+async def test_how_this_machine_reaches_it() -> None:
+    assert reachable("0.0.0.0:8000") == "127.0.0.1:8000"
     assert reachable("192.0.2.1:8000") == "192.0.2.1:8000"
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "::", 0)  # as the gateway's
+    async with server:
+        host, _, port = reachable(f"[::]:{server.sockets[0].getsockname()[1]}").rpartition(":")
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer.close()
