@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from draftwire._types.address import check_address
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
@@ -34,6 +35,7 @@ def check_drafter(
     connection: Connection,
 ) -> None:
     """Try a running drafter against the rules of docs/protocol.md. Exit status 1 if it breaks one."""
+    check_address(address)
     patience = Patience(timeout, min(_DRAFT_SECONDS, timeout), min(_QUIET_SECONDS, timeout))
     options = connection.options()
     with status(Console(stderr=True, highlight=False), "trying", LINE_SECONDS) as shown:

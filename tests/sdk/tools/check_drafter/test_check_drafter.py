@@ -297,6 +297,12 @@ def test_nothing_listens(command: Command) -> None:
     assert done.err.splitlines()[-1] == f"draftwire: nothing listens at {address}"
 
 
+def test_an_address_without_a_port(command: Command) -> None:
+    done = command("check-drafter", "localhost")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("draftwire: 'localhost' is not the address of a service: expected HOST:PORT")
+
+
 def test_a_server_that_is_no_drafter(command: Command, quiet_server: str) -> None:
     done = command("check-drafter", quiet_server)
     assert done.code == 1
