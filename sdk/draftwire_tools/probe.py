@@ -76,7 +76,7 @@ def _ask_grpc(address: str, service: str, timeout: float, connection: Connection
 
 def _ask_http(url: str, timeout: float, connection: Connection) -> None:
     # No proxy: what is probed is near, and a proxy's answer would be its own.
-    https = urllib.request.HTTPSHandler(context=_tls(connection))
+    https = urllib.request.HTTPSHandler(context=https_context(connection))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
     try:
         with opener.open(url, timeout=timeout) as response:
@@ -89,8 +89,8 @@ def _ask_http(url: str, timeout: float, connection: Connection) -> None:
         raise Failure(f"{url} does not answer: {getattr(error, 'reason', error)}") from error
 
 
-def _tls(connection: Connection) -> ssl.SSLContext:
-    """Returns the TLS context for an HTTPS gateway: the system's authorities, unless others are named.
+def https_context(connection: Connection) -> ssl.SSLContext:
+    """Returns the TLS context for an HTTPS server: the system's authorities, unless others are named.
 
     Raises:
         ValueError: a file cannot be used.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import ssl
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +26,7 @@ from draftwire_tools.check.prompts import check_prompts
 from draftwire_tools.check.report.certificate import Certificate
 from draftwire_tools.check.report.page import page
 from draftwire_tools.check.report.tables import print_summary
+from draftwire_tools.probe import https_context
 from draftwire_tools.progress import status
 
 _CALL_SECONDS = 600.0
@@ -119,7 +122,17 @@ def check(
         if target is not None or draft or drafter:
             raise ValueError("--openai: cannot be combined with --target, --draft or --drafter")
         box = BlackBoxCheck.of(
-            openai, reference, model, api_key_file, plain_field, read, max_tokens, seed, minutes, command
+            openai,
+            reference,
+            model,
+            api_key_file,
+            plain_field,
+            read,
+            max_tokens,
+            seed,
+            minutes,
+            command,
+            _https(connection),
         )
         with status(console, "comparing") as shown:
             certificate = box.run(shown)
@@ -130,6 +143,19 @@ def check(
     print_summary(certificate)
     if not certificate.passed:
         raise Failure(certificate.verdict)
+
+
+def _https(connection: Connection) -> ssl.SSLContext:
+    """Returns the TLS context for endpoints.
+
+    Raises:
+        ValueError: a file cannot be used, or an option does not apply to endpoints.
+    """
+    if connection.tls_server_name is not None:
+        raise ValueError("--tls-server-name: applies only to --verifier; the URL of --openai has the name")
+    if connection.token_file not in (None, os.environ.get("DRAFTWIRE_TOKEN_FILE")):  # which is for all commands
+        raise ValueError("--token-file: applies only to --verifier; --openai takes --api-key-file")
+    return https_context(connection)
 
 
 async def _run(native: NativeCheck, services: Services, console: Console, options: dict[str, Any]) -> Certificate:

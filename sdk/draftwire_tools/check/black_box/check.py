@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ class BlackBoxCheck:
         seed: int,
         minutes: float,
         command: str,
+        tls: ssl.SSLContext | None = None,
     ) -> BlackBoxCheck:
         """Returns the check for the command's options.
 
@@ -87,10 +89,10 @@ class BlackBoxCheck:
             key = key_file.read_text(encoding="utf-8").strip() if key_file is not None else None
         except OSError as error:
             raise ValueError(f"--api-key-file {key_file}: {error.strerror}") from error
-        endpoint = Endpoint.of("--openai", url, key, model)
+        endpoint = Endpoint.of("--openai", url, key, model, tls)
         plain = None
         if reference is not None:
-            plain = Endpoint.of("--reference", reference, key, None)
+            plain = Endpoint.of("--reference", reference, key, None, tls)
         elif fields is not None:
             plain = endpoint.having(fields)
         return cls(endpoint, plain, prompts, max_tokens, seed, minutes, command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -37,9 +38,13 @@ class Endpoint:
     """The model's name."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """The authorities that an HTTPS endpoint's certificate is checked by; None for the system's."""
 
     @classmethod
-    def of(cls, option: str, url: str, key: str | None, model: str | None) -> Endpoint:
+    def of(
+        cls, option: str, url: str, key: str | None, model: str | None, tls: ssl.SSLContext | None = None
+    ) -> Endpoint:
         """Returns the endpoint at a URL, with the model of this name or the first one that it lists.
 
         Raises:
@@ -50,7 +55,7 @@ class Endpoint:
             raise ValueError(f"{option} {url}: expected a URL, such as http://host:8000/v1")
         base = url.rstrip("/").removesuffix("/completions").removesuffix("/chat")
         base = base if base.rpartition("/")[2].startswith("v") else f"{base}/v1"
-        made = cls(base, key, model or "")
+        made = cls(base, key, model or "", tls=tls)
         if model is None:
             listed = made._ask("/models", None).get("data")
             if not isinstance(listed, list) or not listed or not isinstance(listed[0], dict) or "id" not in listed[0]:
@@ -97,7 +102,7 @@ class Endpoint:
             | ({"authorization": f"Bearer {self.key}"} if self.key else {}),
         )
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+            with urllib.request.urlopen(request, timeout=_SECONDS, context=self.tls) as response:
                 answer = json.load(response)
         except urllib.error.HTTPError as error:
             with error:

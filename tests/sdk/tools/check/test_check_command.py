@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from draftwire_tools.check.black_box.endpoint import Endpoint
 from draftwire_tools.check.prompts import check_prompts, speed_prompts
 from draftwire_tools.check.request import check_requests
+from tests.harness.certificates import Authority
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.harness.waiting import PATIENCE
@@ -33,6 +35,9 @@ SHORT = ("--requests", "2", "--max-tokens", "4", "--seeds", "0")
         (("--openai", "http://x", "--plain-field", "no"), "--plain-field: not JSON"),
         (("--openai", "http://x", "--plain-field", "[]"), "--plain-field: expected a JSON object"),
         (("--openai", "http://x", "--plain-field", "{}", "--reference", "http://y"), "--plain-field: cannot be"),
+        (("--openai", "https://x", "--token-file", "file"), "--token-file: applies only to --verifier"),
+        (("--openai", "https://x", "--tls-ca", "/nowhere/ca"), "--tls-ca: /nowhere/ca: No such file"),
+        (("--openai", "https://x", "--tls-ca", "c", "--tls-server-name", "y"), "--tls-server-name: applies only"),
         (("--json", "/nowhere/x.json"), "--json /nowhere/x.json: cannot write"),
         (("--html", "/"), "--html /: cannot write"),
         (("--requests", "0"), "--requests"),
@@ -145,6 +150,18 @@ def test_plain_decoding_that_does_not_repeat_itself(command: Command, endpoint: 
     outcome = command("check", "--openai", endpoint.url, "--reference", endpoint.url, *SHORT)
     assert outcome.code == 1
     assert "does not repeat its outputs" in outcome.out
+
+
+def test_an_endpoint_with_a_certificate_of_ones_own(command: Command, endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("endpoint")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.cert, pair.key)
+    endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True)
+    url = endpoint.url.replace("http:", "https:")
+    outcome = command("check", "--openai", url, "--reference", url, "--tls-ca", str(authority.file), *SHORT)
+    assert outcome.code == 0, outcome.err
+    assert "CERTIFICATE_VERIFY_FAILED" in command("check", "--openai", url, *SHORT).err
 
 
 def test_an_endpoint_that_breaks_off(command: Command, endpoint: FakeEndpoint) -> None:
