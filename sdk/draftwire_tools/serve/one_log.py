@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from draftwire_tools.service import Job
 
 _SECONDS = 0.2
 """Interval at which the processes' own logs are read."""
+_KEPT = 1 << 20
+"""Bytes at the end of a process's own log that stay, for what looks there; before them it takes no space."""
+_PUNCH_HOLE = 0x03
+"""FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE of Linux."""
 
 
 class OneLog:
@@ -35,7 +40,7 @@ class OneLog:
     def follow(self, child: Job) -> None:
         """Writes a child's lines from now on, the first one included."""
         with self._lock:
-            self._sources.append((child.name.encode(), child.log.open("rb"), bytearray()))
+            self._sources.append((child.name.encode(), child.log.open("r+b"), bytearray()))
 
     def __enter__(self) -> Self:
         """Begins to write."""
@@ -69,7 +74,10 @@ class OneLog:
         with self._lock:
             sources: Sequence[tuple[bytes, BinaryIO, bytearray]] = list(self._sources)
         for name, source, begun in sources:
+            before = source.tell()
             begun += source.read()
+            if source.tell() // _KEPT > before // _KEPT:
+                _free(source, source.tell() - _KEPT)
             *lines, rest = bytes(begun).split(b"\n")
             if last and rest:
                 lines, rest = [*lines, rest], b""
@@ -77,3 +85,10 @@ class OneLog:
             for line in lines:
                 self._out.write(name + b" | " + line + b"\n")
         self._out.flush()
+
+
+def _free(file: BinaryIO, end: int) -> None:
+    """Gives back the space of a file before an offset, where the system can. The file keeps its size, so that whatever
+    else reads or writes it stays at its place."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).fallocate(file.fileno(), _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(end))

@@ -1,5 +1,6 @@
 """One log of several processes."""
 
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,3 +38,19 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_log(
         "draftwire: --log: /dev/full cannot be written: No space left on device\n"
     )
     assert not ends
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs holes in files")
+def test_what_is_copied_takes_no_space_of_its_own(tmp_path: Path) -> None:
+    child: Any = SimpleNamespace(name="gateway", log=tmp_path / "log")
+    line = "x" * 1000 + "\n"
+    with child.log.open("w", encoding="ascii") as writing, OneLog(tmp_path / "one") as log:
+        log.follow(child)
+        writing.write(line * 5000)
+        writing.flush()
+        eventually(lambda: child.log.stat().st_blocks * 512 < 2 << 20, "its space is given back")
+        assert child.log.stat().st_size == 5000 * len(line)
+        assert child.log.read_text("ascii").endswith(line * 1000)
+        writing.write("the end\n")
+        writing.flush()
+    assert (tmp_path / "one").read_text("ascii") == f"gateway | {line}" * 5000 + "gateway | the end\n"
