@@ -98,14 +98,16 @@ def bench(
     with services_for(verifier, target, draft or [], console, "draftwire bench --target") as services:
         options = connection.options() if target is None else {}  # what was started here needs none
         report = interruption.run(_measure(services, plan, method or [], console, options))
-    report.show()
-    sys.stdout.flush()  # before a file that cannot be written ends the command
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-    if markdown_file is not None:
-        markdown_file.write_text(report.markdown(), encoding="utf-8")
-    if plot_file is not None:
-        plot(report.figures, plot_file)
+    try:
+        report.show()
+        sys.stdout.flush()  # before a file that cannot be written ends the command
+    finally:  # the reader of the output may have left, as head does
+        if json_file is not None:
+            json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+        if markdown_file is not None:
+            markdown_file.write_text(report.markdown(), encoding="utf-8")
+        if plot_file is not None:
+            plot(report.figures, plot_file)
     report.show_notes(lambda line: print(line, file=sys.stderr))
     if report.broken:
         raise Failure("outputs that must be equal differ")

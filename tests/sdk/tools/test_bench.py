@@ -432,6 +432,17 @@ def test_methods_take_turns_on_the_same_requests(
     assert report["outputs_identical"] is True
 
 
+def test_files_are_written_even_if_the_output_cannot_be(
+    command: Command, monkeypatch: pytest.MonkeyPatch, prompts: str, tmp_path: Path
+) -> None:
+    found = tmp_path / "found.json"
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        done = command("bench", "--prompts", prompts, *SHORT, "--json", str(found))
+    assert (done.code, "No space left on device" in done.err) == (1, True)
+    assert json.loads(found.read_text())["figures"]
+
+
 def test_requests_run_side_by_side(command: Command, verifier: FakeVerifier, prompts: str) -> None:
     verifier.delay = 0.05
 
