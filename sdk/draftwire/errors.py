@@ -340,10 +340,10 @@ def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
         if key == _STATUS_KEY:
             try:
                 rich = status_pb2.Status.FromString(value)
-            except DecodeError:
+                if rich.code == status.code:
+                    return from_status(rich, raw=error)
+            except (DecodeError, OverflowError):  # also of a detail
                 continue
-            if rich.code == status.code:
-                status = rich
     return from_status(status, raw=error)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import status_pb2
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 import draftwire
 from draftwire import (
@@ -26,6 +27,7 @@ from draftwire import (
     MessageTooLargeError,
     NotFoundError,
     RequestCancelledError,
+    ResourceExhaustedError,
     UnavailableError,
 )
 from draftwire.errors import error_class, from_status
@@ -131,6 +133,19 @@ def test_retry_info(client: Client, verifier: FakeVerifier) -> None:
         client.model_info()
     assert caught.value.retry_after_seconds == 1.5
     assert verifier.calls == ["GetModelInfo"]
+
+
+@pytest.mark.parametrize("seconds", [None, 1 << 62])
+def test_details_that_cannot_be_read_are_left_out(client: Client, verifier: FakeVerifier, seconds: int | None) -> None:
+    status = rich_status(Code.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY")
+    if seconds is None:
+        status.details[0].value = b"\xff\xff"
+    else:
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=seconds)))
+    verifier.failures.append(status)
+    with pytest.raises(ResourceExhaustedError, match="full") as caught:
+        client.model_info()
+    assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, None)
 
 
 def test_unary_calls_raise_typed_errors(client: Client, verifier: FakeVerifier) -> None:
