@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from draftwire_tools.progress import Stage
 
 SAMPLINGS = ("greedy", "T=0.8")
 """The samplings that every such endpoint has."""
+_KEY = re.compile(r"[\x21-\x7e]+")
 _AT_ONCE = 8
 """Requests at once."""
 _LIMITS = (
@@ -85,10 +87,7 @@ class BlackBoxCheck:
         fields = _fields(plain_field)
         if reference is not None and fields is not None:
             raise ValueError("--plain-field: cannot be combined with --reference")
-        try:
-            key = key_file.read_text(encoding="utf-8").strip() if key_file is not None else None
-        except OSError as error:
-            raise ValueError(f"--api-key-file {key_file}: {error.strerror}") from error
+        key = None if key_file is None else _key(key_file)
         endpoint = Endpoint.of("--openai", url, key, model, tls)
         plain = None
         if reference is not None:
@@ -137,6 +136,17 @@ class BlackBoxCheck:
         }
         subject = f"{self.endpoint.model} at {self.endpoint.url}"
         return Certificate(subject, about, comparison.cases, notes=notes, commands=[self.command])
+
+
+def _key(file: Path) -> str:
+    """Returns the key in a file. No error shows what else is in it, which HTTP's library would."""
+    try:
+        key = file.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise ValueError(f"--api-key-file {file}: {error.strerror}") from error
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"--api-key-file {file}: expected one key of ASCII characters without spaces")
+    return key
 
 
 def _fields(text: str | None) -> dict[str, Any] | None:

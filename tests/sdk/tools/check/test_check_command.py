@@ -72,6 +72,7 @@ class FakeEndpoint(ThreadingHTTPServer):
         self.cut = 0
         """Bytes at the end of an answer that it does not send."""
         self.bodies: list[dict[str, Any]] = []
+        self.keys: set[str | None] = set()
         self.lock = Lock()
 
     @property
@@ -100,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"choices": [{"text": text, "finish_reason": "length"}]})
 
     def _answer(self, value: dict[str, Any]) -> None:
+        self.server.keys.add(self.headers["authorization"])
         data = json.dumps(value).encode()
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(data)))
@@ -162,6 +164,18 @@ def test_an_endpoint_with_a_certificate_of_ones_own(command: Command, endpoint: 
     outcome = command("check", "--openai", url, "--reference", url, "--tls-ca", str(authority.file), *SHORT)
     assert outcome.code == 0, outcome.err
     assert "CERTIFICATE_VERIFY_FAILED" in command("check", "--openai", url, *SHORT).err
+
+
+@pytest.mark.parametrize(("text", "code"), [("\ufeffsecret\r\n", 0), ("# a key\nsecret\n", 2), ("\n", 2)])
+def test_a_file_with_a_key(command: Command, endpoint: FakeEndpoint, tmp_path: Path, text: str, code: int) -> None:
+    file = tmp_path / "key"
+    file.write_text(text, "utf-8")
+    outcome = command("check", "--openai", endpoint.url, "--api-key-file", str(file), *SHORT)
+    assert outcome.code == code
+    if code:
+        assert outcome.err == f"draftwire: --api-key-file {file}: expected one key of ASCII characters without spaces\n"
+    else:
+        assert endpoint.keys == {"Bearer secret"}
 
 
 def test_an_endpoint_that_breaks_off(command: Command, endpoint: FakeEndpoint) -> None:
