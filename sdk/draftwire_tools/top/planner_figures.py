@@ -44,9 +44,10 @@ def planner_figures(now: Sample, before: Sample) -> PlannerFigures:
     passes = _passes(engine.times) - _passes(earlier.times)
     spent = passes + _added(engine.times) - _added(earlier.times)
     plain = None
-    if per_step and (with_drafts := cost_of(per_step + drafted / steps, new.step_costs)):
+    begun = engine.times.steps - earlier.times.steps  # a pass counts when it begins, and for the planner at its end
+    if per_step and begun and (with_drafts := cost_of(per_step + drafted / steps, new.step_costs)):
         share = (cost_of(per_step, new.step_costs) or 0.0) / with_drafts
-        mean = passes / (engine.times.steps - earlier.times.steps)
+        mean = passes / begun
         plain = per_step / (mean * share) if mean * share > 0 else None
     return PlannerFigures(
         sequences_per_step=per_step,

@@ -98,6 +98,15 @@ def test_a_verifier_that_does_nothing() -> None:
     assert figures.time_shares == dict.fromkeys(PARTS, 0.0)
 
 
+def test_a_pass_that_began_before_both_readings_and_ended_between_them() -> None:
+    now = reading(12.0, 101)
+    times = replace(now.info.engine.times, steps=100)
+    now = replace(now, info=replace(now.info, engine=replace(now.info.engine, times=times)))
+    planner = verifier_figures(ADDRESS, now, reading(10.0, 100)).planner
+    assert planner is not None
+    assert (planner.tokens_per_sequence, planner.plain_tokens_per_second, planner.speed_up) == (1.5, None, None)
+
+
 def test_counts_of_another_start_are_not_compared() -> None:
     assert reading(12.0, 250).follows(reading(10.0, 100))
     assert not reading(12.0, 250, started=STARTED + timedelta(seconds=1)).follows(reading(10.0, 100))
