@@ -309,14 +309,15 @@ def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) 
     retry_after: float | None = None
     for detail in status.details:
         info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            if info.domain == DOMAIN:
-                reason = _reason(info.reason)
-                metadata = dict(info.metadata)
-        elif detail.Unpack(bad):
-            violations += [FieldViolation(v.field, v.description) for v in bad.field_violations]
-        elif detail.Unpack(retry):
-            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+        try:  # in the error of a drafter, which its verifier passes on, may be anything
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                reason, metadata = _reason(info.reason), dict(info.metadata)
+            elif detail.Unpack(bad):
+                violations += [FieldViolation(v.field, v.description) for v in bad.field_violations]
+            elif detail.Unpack(retry):
+                retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+        except (DecodeError, OverflowError):
+            continue
     if reason is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in status.message:
         reason = ErrorReason.MESSAGE_TOO_LARGE  # found by the gRPC library, below the service
     return error_class(code, reason)(
@@ -340,10 +341,10 @@ def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
         if key == _STATUS_KEY:
             try:
                 rich = status_pb2.Status.FromString(value)
-                if rich.code == status.code:
-                    return from_status(rich, raw=error)
-            except (DecodeError, OverflowError):  # also of a detail
+            except DecodeError:
                 continue
+            if rich.code == status.code:
+                status = rich
     return from_status(status, raw=error)
 
 

@@ -16,6 +16,7 @@ from draftwire import (
     Client,
     ContextExceededError,
     DeadlineExceededError,
+    Drafter,
     DrafterUnreachableError,
     DraftwireError,
     EmptyPromptError,
@@ -27,12 +28,12 @@ from draftwire import (
     MessageTooLargeError,
     NotFoundError,
     RequestCancelledError,
-    ResourceExhaustedError,
     UnavailableError,
 )
+from draftwire._types.from_message import read
 from draftwire.errors import error_class, from_status
 from draftwire.v1 import error_reason_pb2
-from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.harness.waiting import PATIENCE
 
 Code = grpc.StatusCode
@@ -139,13 +140,22 @@ def test_retry_info(client: Client, verifier: FakeVerifier) -> None:
 def test_details_that_cannot_be_read_are_left_out(client: Client, verifier: FakeVerifier, seconds: int | None) -> None:
     status = rich_status(Code.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY")
     if seconds is None:
-        status.details[0].value = b"\xff\xff"
+        status.details.add().Pack(error_details_pb2.BadRequest())
+        status.details[-1].value = b"\xff\xff"
     else:
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=seconds)))
     verifier.failures.append(status)
-    with pytest.raises(ResourceExhaustedError, match="full") as caught:
+    with pytest.raises(AtCapacityError, match="full") as caught:
         client.model_info()
-    assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, None)
+    assert (caught.value.field_violations, caught.value.retry_after_seconds) == ((), None)
+
+
+def test_a_drafters_error_that_cannot_be_read_does_not_hide_the_pool() -> None:
+    message = drafter_message("good")
+    message.last_error.CopyFrom(rich_status(Code.INTERNAL, "no", "INTERNAL"))
+    message.last_error.details[0].value = b"\xff\xff"
+    error = read(Drafter, message).last_error
+    assert (type(error), str(error)) == (InternalError, "no")
 
 
 def test_unary_calls_raise_typed_errors(client: Client, verifier: FakeVerifier) -> None:
