@@ -109,7 +109,7 @@ def load_model(
 ) -> None:
     """Replace the model of a drafter service while it drafts."""
     with connection.client(address) as client:
-        load = client.drafters.load_model(address, model, wait=wait, timeout=timeout if wait else None)
+        load = client.drafters.load_model(address, model, wait=wait, timeout=timeout)
     if load.state == "failed":
         raise Failure(f"{model} could not be loaded: {load.error}")
     told = {"loading": "is being loaded", "serving": "is served"}.get(load.state, f"is {load.state}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -346,6 +347,14 @@ def test_load_model(command: Command, verifier: FakeVerifier) -> None:
     assert (failed.code, failed.out) == (1, "")
     assert failed.err == "draftwire: models/other could not be loaded: no such model\n"
     assert json.loads(command(*load, "--json").out)["state"] == "loading"
+
+
+def test_load_model_does_not_wait_longer_than_it_may(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = command("drafters", "load-model", address, "m", "--timeout", "0.3")
+    assert done.code == 1
+    assert done.err.startswith("draftwire: timeout of 0.3 s ran out")
 
 
 def test_drafters(command: Command) -> None:
