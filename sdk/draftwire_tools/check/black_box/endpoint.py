@@ -8,6 +8,7 @@ import json
 import ssl
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -54,7 +55,8 @@ class Endpoint:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{option} {url}: expected a URL, such as http://host:8000/v1")
         base = url.rstrip("/").removesuffix("/completions").removesuffix("/chat")
-        base = base if base.rpartition("/")[2].startswith("v") else f"{base}/v1"
+        version = urllib.parse.urlsplit(base).path.rpartition("/")[2]
+        base = base if version.startswith("v") else f"{base}/v1"
         made = cls(base, key, model or "", tls=tls)
         if model is None:
             listed = made._ask("/models", None).get("data")

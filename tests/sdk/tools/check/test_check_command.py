@@ -59,6 +59,19 @@ def test_prompts_of_all_kinds_in_turn(tmp_path: Path) -> None:
     assert [(prompt.kind, prompt.text) for prompt in check_prompts([one], 2)] == [("one", "Once upon a time")] * 2
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://vllm:8000", "http://vllm:8000/v1"),
+        ("http://vllm:8000/", "http://vllm:8000/v1"),
+        ("http://[::1]:8000/v1/", "http://[::1]:8000/v1"),
+        ("https://host/openai/v1beta/chat/completions", "https://host/openai/v1beta"),
+    ],
+)
+def test_the_path_of_an_endpoint(given: str, url: str) -> None:
+    assert Endpoint.of("--openai", given, None, "a-model").url == url
+
+
 class FakeEndpoint(ThreadingHTTPServer):
     """Completes prompts; `unsteady` endpoints answer differently each time, except with "plain" in the request."""
 
