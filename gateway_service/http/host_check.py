@@ -46,6 +46,9 @@ def is_origin(text: str) -> bool:
 
 _OPEN = ("/health", "/ping")
 """Paths open under any name, for process monitors; they reveal nothing about requests."""
+_SCRAPED = "/metrics"
+"""Path open under any IP address: Prometheus calls pods by theirs. No web page's name can be made to resolve to this
+machine and be an address."""
 
 
 def allowed_hosts(given: Sequence[str], listen: str, *, keyed: bool) -> frozenset[str] | None:
@@ -80,8 +83,19 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on, or refuses it. A request without a host cannot come from a browser."""
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
-        if host and scope["path"] not in _OPEN and host_of(host) not in self._hosts:
+        if host and scope["path"] not in _OPEN and not self._allows(host_of(host), scope["path"]):
             message = "host name not allowed; add it with --allowed-host"
             await GatewayError(message, code="unknown_host", status=403).response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _allows(self, host: str | None, path: str) -> bool:
+        return host in self._hosts or (path == _SCRAPED and host is not None and _is_address(host))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -42,6 +42,18 @@ async def test_names_that_are_given(open_gateway: OpenGateway) -> None:
     assert await status(http, "localhost") == 403
 
 
+async def test_metrics_are_read_by_address(open_gateway: OpenGateway) -> None:
+    """Prometheus calls the pods of a service by their addresses, whatever names clients use."""
+    http = await open_gateway(allowed_host=("chat.example",))
+    for host in ("10.1.2.3:8000", "[fd00::7]:8000", "chat.example"):
+        assert await status(http, host, "/metrics") == 200, host
+    for host in ("evil.example", "10.1.2.3.evil.example", "[10.1.2.3]", "1.2.3.4.5"):
+        assert await status(http, host, "/metrics") == 403, host
+    assert await status(http, "10.1.2.3:8000") == 403
+    keyed = await open_gateway(allowed_host=("chat.example",), api_key=("a-key-of-the-test",))
+    assert await status(keyed, "10.1.2.3:8000", "/metrics") == 401
+
+
 @pytest.mark.parametrize(
     ("listen", "keyed", "checked"),
     [
