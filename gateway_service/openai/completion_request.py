@@ -30,12 +30,13 @@ class CompletionRequest(GenerationRequest):
         **dict.fromkeys(("messages", "tools", "tool_choice", *TemplateFields.model_fields), _OF_CHAT),
         **dict.fromkeys(("reasoning_effort", "reasoning", "verbosity"), _OF_CHAT),
         "top_logprobs": "is logprobs here",
-        "max_completion_tokens": "is max_tokens here",
     }
 
     max_tokens: LimitOrNone | None = None
     """Most tokens to generate; -1 stands for the end of the context. 0 requires `echo`, and serves to get the prompt's
     log-probabilities."""
+    max_completion_tokens: LimitOrNone | None = None
+    """Rejected unless it equals `max_tokens`: GuideLLM sends both to either endpoint."""
     prompt: Annotated[
         str | Annotated[list[str], _each] | TokenIds | Annotated[list[TokenIds], _each],
         one_of("a string, a list of strings, a list of token ids, or a list of such lists"),
@@ -84,6 +85,9 @@ class CompletionRequest(GenerationRequest):
                 param=name,
                 code="unsupported_parameter",
             )
+        if self.max_completion_tokens not in (None, self.max_tokens):
+            name = "max_completion_tokens"
+            raise GatewayError(f"{name}: is max_tokens here", param=name, code="unsupported_parameter")
         if self.prompt_alone and not self.echo:
             raise GatewayError("max_tokens: 0 requires echo", param="max_tokens", code="invalid_value")
         if self.suffix and self.echo:

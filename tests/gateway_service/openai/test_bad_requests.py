@@ -49,6 +49,7 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"logit_bias": {"-1": 1}}, "invalid_value"),
         ({"presence_penalty": 3}, "invalid_value"),
         ({"best_of": 3}, "unsupported_parameter"),
+        ({"max_completion_tokens": 3}, "unsupported_parameter"),
         ({"suffix": 5}, "invalid_type"),
         ({"use_beam_search": True}, "unsupported_parameter"),
         ({"reasoning_effort": "low"}, "unsupported_parameter"),

@@ -30,6 +30,18 @@ async def test_the_default_length_is_openais(client: openai.AsyncOpenAI) -> None
     assert done.choices[0].text == text_of(expected_ids(7, 16))
 
 
+async def test_the_length_may_come_under_both_names(client: openai.AsyncOpenAI) -> None:
+    """GuideLLM sends both to either endpoint."""
+    done = await client.completions.create(
+        model="fake", prompt=PROMPT, max_tokens=5, seed=7, extra_body={"max_completion_tokens": 5}
+    )
+    assert done.choices[0].text == text_of(expected_ids(7, 5))
+    with pytest.raises(openai.BadRequestError, match="max_completion_tokens: is max_tokens here"):
+        await client.completions.create(
+            model="fake", prompt=PROMPT, max_tokens=5, extra_body={"max_completion_tokens": 6}
+        )
+
+
 async def test_choices_have_seeds_in_order(client: openai.AsyncOpenAI) -> None:
     done = await client.completions.create(model="fake", prompt=PROMPT, max_tokens=4, seed=7, n=3)
     assert [choice.text for choice in done.choices] == [text_of(expected_ids(seed, 4)) for seed in (7, 8, 9)]
