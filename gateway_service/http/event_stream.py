@@ -16,6 +16,8 @@ from gateway_service.observability.metrics import Metrics
 _LAST_WORDS_SECONDS = 2.0
 """Extra time for a request that has run out of time to report that."""
 DONE = b"data: [DONE]\n\n"
+_LINE_ENDS = [(letter.encode(), b"\\u%04x" % ord(letter)) for letter in "\x85\u2028\u2029"]
+"""Characters that JSON may have as they are, and their escapes: many clients end a line at them, as httpx's does."""
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """Response headers; the second one keeps nginx from buffering events."""
 
@@ -29,7 +31,10 @@ class NamedEvent(BaseModel):
 def event(data: BaseModel) -> bytes:
     """Returns an event with the fields of `data` that are set."""
     name = b"event: %s\n" % data.type.encode() if isinstance(data, NamedEvent) else b""
-    return b"%sdata: %s\n\n" % (name, data.model_dump_json(exclude_unset=True).encode())
+    text = data.model_dump_json(exclude_unset=True).encode()
+    for letter, escape in _LINE_ENDS:
+        text = text.replace(letter, escape)
+    return b"%sdata: %s\n\n" % (name, text)
 
 
 class EventStream(StreamingResponse):

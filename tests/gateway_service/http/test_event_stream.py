@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from gateway_service.http.event_stream import NamedEvent, event
 from tests.harness.stand_ins.fake_verifier import rich_status
@@ -85,3 +86,14 @@ def test_text_with_ends_of_lines_stays_one_event() -> None:
         text: str
 
     assert event(Said(type="said", text="a\n\nb\r")) == (b'event: said\ndata: {"type":"said","text":"a\\n\\nb\\r"}\n\n')
+
+
+def test_no_client_ends_a_line_within_an_event() -> None:
+    """httpx, with which many read streams, ends a line wherever Python's strings end one."""
+
+    class Said(BaseModel):
+        text: str
+
+    said = Said(text="a\x85b\u2028c\u2029d\x0be\x0cf\x1cg\r\nh ä\u2027\U0001f600")
+    (line,) = filter(None, httpx.Response(200, content=event(said)).iter_lines())
+    assert json.loads(line.removeprefix("data: ")) == said.model_dump()
