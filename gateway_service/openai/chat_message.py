@@ -50,6 +50,8 @@ class ChatMessage(BaseModel):
     """The call whose result a tool's message is."""
     reasoning_content: str | None = None
     """The assistant's reasoning before its text, for templates that render it."""
+    reasoning: str | None = None
+    """The same under the name that vLLM and OpenRouter give it; `reasoning_content` counts if both are there."""
     prefix: bool | None = None
     """Of the last message, the assistant's: whether the answer continues it."""
 
@@ -66,8 +68,9 @@ def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
             if message.tool_calls:
                 turn["tool_calls"] = [call.model_dump() for call in message.tool_calls]
                 names |= {call.id: call.function.name for call in message.tool_calls}
-            if message.reasoning_content is not None:
-                turn["reasoning_content"] = message.reasoning_content
+            told = message.reasoning if message.reasoning_content is None else message.reasoning_content
+            if told is not None:
+                turn["reasoning_content"] = told
         if message.role == "tool" and message.tool_call_id is not None:
             turn |= {"tool_call_id": message.tool_call_id, "name": names[message.tool_call_id]}
         found.append(turn)

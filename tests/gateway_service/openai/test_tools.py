@@ -192,11 +192,13 @@ async def test_special_markers_are_asked_for(client: openai.AsyncOpenAI, fake: S
     assert fake.requests[0].special_tokens and "<[5]>" in fake.requests[0].structured_output.lark
 
 
-async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier, name: str) -> None:
+    """Reasoning has the second name in the messages of clients of vLLM and OpenRouter."""
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
     messages: Any = [
         *MESSAGES,
-        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Rome?"},
+        {"role": "assistant", "content": None, "tool_calls": [call], name: "Rome?"},
         {"role": "tool", "tool_call_id": "c1", "content": "warm"},
     ]
     await client.chat.completions.create(**ASKED | {"messages": messages})
