@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PlainValidator, Tag
+from pydantic_core import PydanticCustomError
 
 from draftwire import ChatFormat, GenerateOptions
 from gateway_service.answers.answer_form import AnswerForm
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import Tool, ToolUse
-from gateway_service.http.errors import GatewayError
+from gateway_service.http.errors import UNSUPPORTED_PART, GatewayError
 from gateway_service.openai.chat_message import merged
 from gateway_service.openai.fields.checks import (
     IS_LIST,
@@ -116,12 +117,25 @@ class ReasoningItem(BaseModel):
     content: Annotated[list[ReasoningText], at_most(MOST_PARTS)] | None = None
 
 
+def _no_reference(kind: Any) -> Any:
+    """Says what to send instead of a reference, as the AI SDK writes for whatever a response had."""
+    if kind == "item_reference":
+        raise PydanticCustomError(
+            UNSUPPORTED_PART,
+            "item_reference is not supported, since no response is kept: send the item itself, as clients such as the "
+            "AI SDK do with store: false",
+        )
+    return kind
+
+
 class OtherItem(BaseModel):
     """An item of another type, which is refused by it."""
 
     model_config = _STRICT
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"]
+    type: Annotated[
+        Literal["message", "function_call", "function_call_output", "reasoning"], BeforeValidator(_no_reference)
+    ]
 
 
 def _kind_of(item: Any) -> str:

@@ -174,6 +174,7 @@ async def test_a_tool_that_is_no_function_is_left_out(
         ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
         ({"input": [{"role": "judge", "content": "a"}]}, "input[0].role"),
         ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": "a"}, {"type": "item_reference", "id": "x"}]}, "input[1].type"),
         ({"input": [{"type": "function_call", "call_id": "x", "name": "y"}]}, "input[0].arguments"),
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": [{"text": "a"}]}]},
@@ -205,6 +206,7 @@ async def test_bad_requests_are_named(http: httpx.AsyncClient, body: dict[str, A
     [
         ({"previous_response_id": "resp_1"}, "no response is kept: input takes the whole conversation"),
         ({"max_tokens": 9}, "is max_output_tokens here"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "send the item itself, as clients such as the AI SDK"),
         ({"response_format": {"type": "json_object"}}, "is text.format here"),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "requires tools of type function"),
     ],
