@@ -318,7 +318,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
             GatewayError: an item is the result of no call.
         """
         turns: list[dict[str, Any]] = []
-        if self.instructions is not None:
+        if self.instructions:  # templates write an empty system message, and leave out their own for it
             turns.append({"role": "system", "content": self.instructions})
         if isinstance(self.input, str):
             return [*turns, {"role": "user", "content": self.input}]

@@ -56,6 +56,12 @@ async def test_items(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None
     assert sent.max_tokens == 99 and sent.messages.tools[0].name == "weather"
 
 
+async def test_empty_instructions_are_none(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    """They are no system message, for which templates would leave out their own."""
+    await client.responses.create(**ASKED, instructions="")
+    assert [(each.role, each.content) for each in fake.requests[0].messages.messages] == [("user", "hello")]
+
+
 async def test_events(client: openai.AsyncOpenAI) -> None:
     texts: dict[str, str] = {}
     types: list[str] = []
