@@ -109,7 +109,8 @@ class _Grammar:
             begin = self._rules.terms(spelled.marker)
             between = f"{literal(spelling.separator)}? " if spelling.separator else ""
             calls = f"{begin} call ({between}{begin} call)*" if self._several else f"{begin} call"
-        return self._answer(calls) or self._auto(spelled.marker, "call", last=bool(spelling.begin.strip()))
+        last, bare = bool(spelling.begin.strip()), (spelled.bare, spelled.named)
+        return self._answer(calls) or self._auto(spelled.marker, "call", last=last, bare=bare)
 
     def _answer(self, calls: str) -> str | None:
         """Returns the answer that consists of calls alone, or of calls or the form; None if text is free."""
@@ -123,16 +124,21 @@ class _Grammar:
             form = f"({self._rules.terms(begin)})? {form} ({end})?"
         return f"({calls} | {form})"
 
-    def _auto(self, marker: str, call: str, *, last: bool = False) -> str:
-        """Returns text with calls after the marker; at most one if only one is allowed, or if calls come last."""
+    def _auto(self, marker: str, call: str, *, last: bool = False, bare: tuple[str, str] = ("", "")) -> str:
+        """Returns text with calls after the marker; at most one if only one is allowed, or if calls come last. bare:
+        what begins a call whose marker was left out, and what follows; a call, too, where it is read as one."""
         self._rules.until("before_call", marker)
+        called = f"before_call {call}"
+        if bare[0]:
+            self._rules.until("before_bare", bare[0])
+            called = f"({called} | before_bare {bare[1]})"
         text = "TEXT"
         if self._format.content_begin in self._format.marker_ids:
             begin, end = (self._rules.terms(each) for each in (self._format.content_begin, self._format.content_end))
             text = f"(({begin})? TEXT ({end})?)"
         if self._several and not last:
-            return f"(before_call {call})* {text}"
-        return f"(before_call {call} | {text})"
+            return f"({called})* {text}"
+        return f"({called} | {text})"
 
     def _reasoning(self) -> str:
         """Returns the rule for the reasoning before the answer, with what separates them."""

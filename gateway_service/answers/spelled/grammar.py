@@ -18,7 +18,7 @@ from gateway_service.answers.spelled.argument_schema import (
     with_definitions,
 )
 from gateway_service.answers.spelled.literal_grammar import LiteralGrammar
-from gateway_service.answers.spelled.parser import split_begin
+from gateway_service.answers.spelled.parser import bare_begin, split_begin
 from gateway_service.answers.tool import Tool
 
 _ID = "/[A-Za-z0-9_-]{1,40}/"
@@ -35,17 +35,20 @@ class SpelledGrammar:
         self._several = several
         self.marker, self._rest = split_begin(spelling)
         """The marker that begins the first call, and what stands between it and the call."""
-        self._call = rules.new(" | ".join(self._tool(tool) for tool in tools))
+        self.bare = bare_begin(spelling)
+        """What begins a call without that marker, if models leave it out; else empty."""
+        self.named = rules.new(" | ".join(self._tool(tool) for tool in tools))
+        """The rule of a call, from its name or object on."""
 
     def call(self) -> str:
         """Returns one call behind the marker."""
-        return f"{self._rules.terms(self._rest)} {self._call}"
+        return f"{self._rules.terms(self._rest)} {self.named}"
 
     def section(self) -> str:
         """Returns the calls behind the marker that begins them, with what ends them."""
         spelling = self._spelling
         again = self._rules.terms(spelling.separator + spelling.call_begin)
-        more = f"({again} {self._call})* " if self._several and again else ""
+        more = f"({again} {self.named})* " if self._several and again else ""
         return f"{self.call()} {more}{self._rules.terms(spelling.end)}"
 
     def _tool(self, tool: Tool) -> str:

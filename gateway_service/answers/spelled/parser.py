@@ -16,6 +16,8 @@ from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedTe
 
 _NAME = re.compile(r"[\w.-]*")
 _LONGEST_NAME = 256
+_OPENING = re.compile(r"<\w+=")
+"""The start of a mark whose value is a call's name."""
 
 
 class _At(Enum):
@@ -41,9 +43,11 @@ class SpelledParser(StepwiseParser):
         self._spelling = spelling
         self._schemas = schemas
         self._marker, self._head_rest = split_begin(spelling)
+        self._bare = bare_begin(spelling)
+        self._markers = [each for each in (self._marker, self._bare) if each]
         self._calls = 0
         self._at = _At.TEXT
-        self._text = TextUntil(self._marker)
+        self._text = TextUntil(*self._markers)
         self._content = TrimmedText(start=True)
         self._raw: list[str] = []
         """The text since the last call ended or the marker began, until the next call is known."""
@@ -83,10 +87,10 @@ class SpelledParser(StepwiseParser):
 
     def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
         before, at = self._text.push(text, at)
-        if self._text.found is not None:
-            self._text = TextUntil(self._marker)
-            self._raw = [self._marker]
-            self._expect(_At.HEAD, [self._head_rest])
+        if (found := self._text.found) is not None:
+            self._text = TextUntil(*self._markers)
+            self._raw = [found]
+            self._expect(_At.HEAD, [self._head_rest if found == self._marker else ""])
         return [Content(self._content.push(before))], at
 
     def _expect(self, at: _At, texts: Collection[str]) -> None:
@@ -202,7 +206,7 @@ class SpelledParser(StepwiseParser):
     def _fail(self) -> list[Part]:
         """Goes back to text where no call came. A marker may begin in what stands behind the one that came."""
         came = "".join(self._raw)
-        begin = len(self._marker) if came.startswith(self._marker) else 0
+        begin = max(came.rfind(each) + len(each) if each in came else 0 for each in self._markers)
         parts = self._pass_on(came[:begin])
         self._text.hold(came[begin:])
         return parts
@@ -219,3 +223,11 @@ def split_begin(spelling: CallSpelling) -> tuple[str, str]:
     marker = MARKER.match(whole)
     found = whole if marker is None else marker[0].rstrip()
     return found, whole[len(found) :]
+
+
+def bare_begin(spelling: CallSpelling) -> str:
+    """Returns what begins a call whose first marker is left out, as by Qwen 3 Coder, which often writes no
+    ``<tool_call>`` before ``<function=``; empty if a call does not show without it."""
+    rest = split_begin(spelling)[1].strip()
+    named = spelling.style in ("parameters", "json") and not spelling.begin.strip()
+    return rest if named and _OPENING.fullmatch(rest) else ""

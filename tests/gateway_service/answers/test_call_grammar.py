@@ -141,6 +141,25 @@ def test_calls_of_a_family(models: dict[str, tuple[Tokenizer, ChatFormat]], name
     assert not taken(tokenizer, form, frame.format("It is warm."))
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_call_without_its_first_mark_follows_its_schema(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], parallel: bool
+) -> None:
+    """Qwen 3 Coder often leaves out the mark before a function."""
+    tokenizer, chat_format = models["qwen 3.5"]
+    plan = AnswerPlan(chat_format, ToolUse(TOOLS, "auto", parallel=parallel), reasoning=True)
+    frame, rome, clock = (text.replace("<tool_call>\n", "") for text in SPELLED["qwen 3.5"])
+    text = frame.format(f"Let me see.\n\n{rome}")
+    assert taken(tokenizer, plan, text)
+    assert Answer.read(plan.parser(), text) == Answer("Let me see.", "Rome?", [ROME])
+    for wrong in ("city", "weather"):
+        assert not taken(tokenizer, plan, text.replace(wrong, "town"))
+    for second in (f"\n{clock}", f"\n{SPELLED['qwen 3.5'][2]}"):
+        assert taken(tokenizer, plan, text + second) == parallel
+        assert Answer.read(plan.parser(), text + second).calls == [ROME, CLOCK]
+    assert not taken(tokenizer, AnswerPlan(chat_format, REQUIRED, reasoning=True), frame.format(rome))
+
+
 def test_marks_around_a_text_are_left_out(models: dict[str, tuple[Tokenizer, ChatFormat]]) -> None:
     tokenizer, chat_format = models["command a"]
     text = "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is warm.<|END_RESPONSE|>"

@@ -148,6 +148,17 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         calls('{"city": "Rome"}'),
     ),
     (QWEN_3_5, "<tool_call>\n<function=clock>\n</function>\n", calls("{}", name="clock")),
+    (
+        QWEN_3_5,
+        "Hm\n\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>\n"
+        "<function=clock>\n</function>\n<tool_call>\n<function=clock>\n</function>\n</tool_call>",
+        [Content("Hm"), *calls('{"city": "Rome"}'), *calls("{}", "{}", name="clock", first=1)],
+    ),
+    (
+        QWEN_3_5,
+        "A `<function=weather>` or <function=rm>\n</function>\n\n<function=weather></function>",
+        [Content("A `<function=weather>` or <function=rm>\n</function>"), *calls("{}")],
+    ),
     (QWEN_3_5, "<tool_call>\n<function=rm>\n</function>", [Content("<tool_call>\n<function=rm>\n</function>")]),
     (QWEN_3_5, "<tool_call>\n<function=weather>\n<parameter=city>\nRo", calls('{"city": "Ro')),
     (
