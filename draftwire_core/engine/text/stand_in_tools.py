@@ -39,9 +39,10 @@ def with_tools(
     A template without tools gets their description in the system message. Calls and results that a template leaves out
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses, at the
     start or later, becomes the start of the user's next message. If it refuses messages of the user in a row, these
-    become one, with a blank line between their texts, and so do messages of the assistant without calls. If it refuses
-    a text besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they
-    become short ones. If it renders one call of a message alone, each becomes a message, before its result.
+    become one, with a blank line between their texts, and so do messages of the assistant without calls; before one of
+    the assistant that begins the conversation, as a greeting, comes an empty one of the user. If it refuses a text
+    besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become
+    short ones. If it renders one call of a message alone, each becomes a message, before its result.
     """
     if chat_format.one_call:
         messages = _one_by_one(messages)
@@ -81,6 +82,10 @@ def with_tools(
         else:
             found.append(turn)
         joint = between if replaced else ""
+    if chat_format.alternates:
+        begin = next((at for at, turn in enumerate(found) if turn["role"] != "system"), len(found))
+        if begin < len(found) and found[begin]["role"] == "assistant":
+            found.insert(begin, {"role": "user", "content": ""})
     return found, () if described else tools
 
 

@@ -171,6 +171,22 @@ def test_messages_in_a_row_are_one_where_turns_have_to_alternate(tmp_path: Path)
     assert last == "<start_of_turn>user\nHow is it?"
 
 
+def test_an_empty_message_comes_before_a_greeting_where_the_user_has_to_begin(tmp_path: Path) -> None:
+    messages = [PLAIN | {"content": "Welcome!"}, USER]
+    text = rendered(tmp_path, chat_templates.GEMMA, messages, [])
+    empty, greeting, user, _ = text.split("<end_of_turn>")
+    assert (empty, greeting) == ("<start_of_turn>user\n", "<start_of_turn>assistant\nWelcome!")
+    assert user == "<start_of_turn>user\nHow is it?"
+    kind = rendered(tmp_path / "kind", chat_templates.GEMMA, [SYSTEM, *messages], [])
+    assert kind == text.replace("user\n", "user\nBe kind.", 1)
+    _, body = chat_templates.GEMMA.split("{% endif %}", 1)
+    body = body.replace("loop.index0 % 2 == 0", "(loop.index0 - offset) % 2 == 0 and message.role != 'system'")
+    with_system = "{%- set offset = 1 if messages[0].role == 'system' else 0 %}" + body
+    found = rendered(tmp_path / "system", with_system, [SYSTEM, *messages], [])
+    assert found == f"<start_of_turn>system\nBe kind.<end_of_turn>{text}"
+    assert rendered(tmp_path / "free", chat_templates.HERMES, messages, []).count("<|im_start|>") == 3
+
+
 def test_they_are_one_with_what_stands_for_other_roles(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, USER, ANSWER, *RESULTS, USER, USER], [TOOL])
     user, _, results, _ = text.split("<end_of_turn>")
