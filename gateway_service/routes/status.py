@@ -27,6 +27,7 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+@router.head("/health", include_in_schema=False)  # as many load balancers and `wget --spider` ask
 @router.get("/health", responses=errors(500, 503, 504))
 async def health(state: GatewayState) -> Health:
     """Reports whether a request can be served: whether a verifier accepts calls, which one that loads its model or
@@ -35,6 +36,7 @@ async def health(state: GatewayState) -> Health:
     return Health()
 
 
+@router.head("/ping", include_in_schema=False)
 @router.get("/ping", responses=errors(500, 503, 504))
 async def ping(state: GatewayState) -> Health:
     """Same as `/health`, under the name that some load balancers use."""

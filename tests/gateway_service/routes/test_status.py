@@ -100,9 +100,11 @@ async def test_a_gateway_is_ready_while_a_verifier_accepts_requests(
     for path in ("/health", "/ping"):
         refused = await http.get(path)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        assert (await http.head(path)).status_code == 503
     assert await loads(http) == {}
     del fake.fails_on["GetModelInfo"]
     assert (await http.get("/health")).status_code == 200
+    assert [(await http.head(path)).status_code for path in ("/health", "/ping")] == [200, 200]
 
 
 @pytest.mark.slow
