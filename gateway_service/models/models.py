@@ -173,14 +173,16 @@ class Models:
         return found
 
     async def find(self, name: str | None, key: NamedKey | None) -> NamedModel:
-        """Returns the model of that name, or, for None, the first one that the key permits.
+        """Returns the model of that name, or, without one, the first that the key permits.
+
+        An empty name is none: OpenAI's clients require one, so callers who mean any model write that.
 
         Raises:
             GatewayError: there is none of that name.
             DraftwireError: a name is the verifier's, which cannot be asked.
         """
         every = await self.all()
-        if name is None:
+        if not name:
             permitted = (each for each in every if key is None or key.permits(each.name, each.first_name))
             return next(permitted, every[0])
         for each in every:

@@ -38,6 +38,7 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
+@router.get("/v1/models/", include_in_schema=False)  # otherwise the model without a name
 @router.get("/v1/models", responses=errors(401, 500, 503, 504))
 async def list_models(request: Request, state: GatewayState) -> ModelList:
     """Lists the names of the models that the key permits. A model whose verifiers cannot be asked is left out, unless

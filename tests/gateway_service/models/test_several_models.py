@@ -99,7 +99,8 @@ async def test_requests_go_by_their_model(open_gateway: OpenGateway, blue: Targe
     http = await open_gateway(models=write(file, "".join(tables)))
     listed = (await http.get("/v1/models")).json()["data"]
     assert [card["id"] for card in listed] == ["one", "uno", "org/one", "two"]  # one that is away cannot be described
-    for model, number in (("one", 1), ("uno", 1), ("org/one", 1), (None, 1), ("two", 2)):
+    assert (await http.get("/v1/models/")).json()["data"] == listed
+    for model, number in (("one", 1), ("uno", 1), ("org/one", 1), (None, 1), ("", 1), ("two", 2)):
         answer = await post(http, model)
         assert told(answer) == (fingerprint(number), text(number))
         assert answer.json()["model"] == (model or "one")
