@@ -43,7 +43,9 @@ class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Role of the speaker; `developer` counts as `system`."""
     content: Content | None = None
-    """Text of the message; may be missing from an assistant's message with `tool_calls`."""
+    """Text of the message; may be missing from one of the assistant."""
+    refusal: str | None = None
+    """The assistant's refusal, as OpenAI's models write it in place of the text."""
     tool_calls: Annotated[list[ToolCall], at_most(MOST_PARTS)] | None = None
     """Calls that the assistant made."""
     tool_call_id: str | None = None
@@ -61,7 +63,7 @@ def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     names: dict[str, str] = {}
     found: list[dict[str, Any]] = []
     for message in messages:
-        content = "" if message.content is None else text_of(message.content)
+        content = (message.refusal or "") if message.content is None else text_of(message.content)
         role = "system" if message.role in _SYSTEM else message.role
         turn: dict[str, Any] = {"role": role, "content": content}
         if message.role == "assistant":
@@ -106,7 +108,7 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
             _refuse(f"{place}.prefix", "only the last message can be continued, and only the assistant's")
         if message.tool_calls and message.role != "assistant":
             _refuse(f"{place}.tool_calls", "only messages of the assistant have calls")
-        if message.content is None and not message.tool_calls:
+        if message.content is None and message.role != "assistant":
             _refuse(f"{place}.content", "is required", "missing_required_parameter")
         for call in message.tool_calls or ():
             known.add(call.id)

@@ -27,7 +27,7 @@ from gateway_service.openai.fields.checks import (
     one_of,
     text_or_list,
 )
-from gateway_service.openai.fields.content import text_alone
+from gateway_service.openai.fields.content import refusal_as_text, text_alone
 from gateway_service.openai.fields.whole_numbers import PositiveCount
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.output_form import json_form
@@ -63,7 +63,8 @@ class ContentPart(BaseModel):
 
 
 Parts = Annotated[
-    Annotated[str, IS_TEXT] | Annotated[list[ContentPart], at_most(MOST_PARTS), IS_LIST],
+    Annotated[str, IS_TEXT]
+    | Annotated[list[Annotated[ContentPart, BeforeValidator(refusal_as_text)]], at_most(MOST_PARTS), IS_LIST],
     text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type input_text"),
 ]
 """A content: one text, or several parts."""

@@ -29,6 +29,13 @@ def text_alone(*kinds: str) -> Callable[[Any], Any]:
     return check
 
 
+def refusal_as_text(part: Any) -> Any:
+    """Returns a part of an earlier answer as a text if it is a refusal, as OpenAI's models write it."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    return part
+
+
 class TextPart(BaseModel):
     """A part of a message's content."""
 
@@ -39,7 +46,8 @@ class TextPart(BaseModel):
 
 
 Content = Annotated[
-    Annotated[str, IS_TEXT] | Annotated[list[TextPart], at_most(MOST_PARTS), IS_LIST],
+    Annotated[str, IS_TEXT]
+    | Annotated[list[Annotated[TextPart, BeforeValidator(refusal_as_text)]], at_most(MOST_PARTS), IS_LIST],
     text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type text"),
 ]
 """Content of a message: one text, or several parts."""

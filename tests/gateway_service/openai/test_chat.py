@@ -40,6 +40,26 @@ async def test_the_parts_of_messages(client: openai.AsyncOpenAI, fake: TellingVe
     assert sent == [("system", "be kind"), ("user", "to you"), ("assistant", "and me")]
 
 
+async def test_answers_without_a_text_can_be_sent_back(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    """Clients drop empty contents, and answers of OpenAI's models in the history may be refusals."""
+    silent: list[dict[str, Any]] = [{"content": None}, {}, {"content": None, "reasoning_content": "Hm"}]
+    refusing: list[dict[str, Any]] = [
+        {"content": None, "refusal": "No."},
+        {"content": [{"type": "refusal", "refusal": "No."}]},
+        {"content": [{"type": "text", "text": "N"}, {"type": "refusal", "refusal": "o."}], "refusal": None},
+    ]
+    for answers, text in ((silent, ""), (refusing, "No.")):
+        for answer in answers:
+            messages = [*MESSAGES, {"role": "assistant"} | answer, *MESSAGES]
+            response = await http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
+            assert response.status_code == 200, response.text
+            assert fake.requests[-1].messages.messages[1].content == text
+    parts = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    response = await http.post("/v1/responses", json={"input": [*MESSAGES, parts, *MESSAGES], "max_output_tokens": 1})
+    assert response.status_code == 200, response.text
+    assert fake.requests[-1].messages.messages[1].content == "No."
+
+
 async def test_a_stream(client: openai.AsyncOpenAI) -> None:
     contents, roles, reasons = {0: "", 1: ""}, {}, {}
     stats: list[Any] = []

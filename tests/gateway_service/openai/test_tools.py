@@ -245,7 +245,7 @@ async def test_whatever_a_model_has_written_can_be_sent_back(
         ({"guided_grammar": 'root ::= "a"'}, "guided_grammar"),
         ({"parallel_tool_calls": 3}, "parallel_tool_calls"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
-        ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "system", "content": None}]}, "messages[0].content"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),
     ],
 )
