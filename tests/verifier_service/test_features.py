@@ -219,6 +219,7 @@ class TestWhatIsRefused:
             ({"weights_dtype": "int8"}, "features.weights_dtype: must be one of"),
             ({"norm_states": True, "norm_each_state": True}, "features.norm_each_state: excludes norm_states"),
             ({"norm_epsilon": float("nan")}, "features.norm_epsilon: must be a finite number"),
+            ({"norm_epsilon": 3e38}, "features.norm_epsilon: must be a finite number"),
             ({"weights_sha256": "0" * 63}, "features.weights_sha256: must be a SHA-256"),
             (
                 {"target_architectures": ["GptOss"]},

@@ -4,7 +4,6 @@ and the verifier's interface that makes them."""
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -44,6 +43,9 @@ _WIDEST = 4
 """Most times that a feature may be wider than a hidden state: a verifier keeps one for each KV slot."""
 _LARGEST = 16
 """Most weights of a map, in matrices of hidden size times hidden size: a verifier holds and multiplies these."""
+_MOST_EPSILON = 1.0
+"""Largest epsilon of norms. Huge ones make their outputs so small that products with them are denormal, which
+processors compute fifty times slower."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -97,8 +99,10 @@ def check_features(features: FeatureMapMessage, target: FeatureTarget) -> tuple[
             raise feature_refusal(name, f"must be one of {', '.join(known)}, got {shown(value)!r}")
     if features.norm_states and features.norm_each_state:
         raise feature_refusal("norm_each_state", "excludes norm_states")
-    if not (math.isfinite(features.norm_epsilon) and features.norm_epsilon >= 0):
-        raise feature_refusal("norm_epsilon", f"must be a finite number, at least 0, got {features.norm_epsilon:g}")
+    if not 0 <= features.norm_epsilon <= _MOST_EPSILON:  # NaN is not
+        raise feature_refusal(
+            "norm_epsilon", f"must be a finite number from 0 to {_MOST_EPSILON:g}, got {features.norm_epsilon:g}"
+        )
     if not _SHA256.fullmatch(features.weights_sha256):
         raise feature_refusal("weights_sha256", "must be a SHA-256 in 64 hexadecimal digits")
     shape = FeatureShape(
