@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -47,34 +47,47 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
-    """Yields a function that attaches drafters, which are detached at the end of the block. They have a lease, so that
-    the verifier detaches them if this process is killed."""
-    attached: list[str] = []
+async def leasing(client: AsyncClient, names: Sequence[str]) -> AsyncIterator[float]:
+    """Renews the leases of drafters within the block, so that the verifier detaches them if this process is killed.
 
-    async def attach(address: str, option: str) -> Drafter:
-        attached.append(address)  # before the answer, which a signal may cut off
-        try:
-            return await client.drafters.attach(address, lease=_LEASE_SECONDS)
-        except DraftwireError as error:
-            raise Failure(f"{option}: {error}") from error
+    names: of those attached so far; may change. Yields the lease, in seconds, that they are to be attached with.
+    """
 
     async def renew() -> None:
         while True:
             await asyncio.sleep(_LEASE_SECONDS / 4)
-            for name in attached:
+            for name in list(names):
                 # Not attached any more, or for a moment out of reach, which the command itself will notice.
                 with contextlib.suppress(DraftwireError):
                     await client.drafters.renew(name, _LEASE_SECONDS, timeout=_LEASE_SECONDS / 4)
 
     renewing = asyncio.create_task(renew(), name="renewal of leases")
     try:
-        yield attach
+        yield _LEASE_SECONDS
     finally:
         renewing.cancel()
         await asyncio.wait({renewing})
-        for name in attached:
-            with contextlib.suppress(DrafterNotFoundError):
-                await client.drafters.detach(name)
         if not renewing.cancelled():  # it has failed, which is a mistake of ours
             renewing.result()
+
+
+@asynccontextmanager
+async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
+    """Yields a function that attaches drafters, which are detached at the end of the block. They have a lease, so that
+    the verifier detaches them if this process is killed."""
+    attached: list[str] = []
+    async with leasing(client, attached) as lease:
+
+        async def attach(address: str, option: str) -> Drafter:
+            attached.append(address)  # before the answer, which a signal may cut off
+            try:
+                return await client.drafters.attach(address, lease=lease)
+            except DraftwireError as error:
+                raise Failure(f"{option}: {error}") from error
+
+        try:
+            yield attach
+        finally:
+            for name in attached:
+                with contextlib.suppress(DrafterNotFoundError):
+                    await client.drafters.detach(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
@@ -13,7 +13,7 @@ from draftwire.errors import BusyError, DrafterNotFoundError, UnsupportedDrafter
 from draftwire_tools.check.comparison import generate
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.request import CheckRequest
-from draftwire_tools.interruption import attaching
+from draftwire_tools.interruption import attaching, leasing
 
 DEFAULT = ("local:ngram", "local:suffix")
 """Drafters that are attached for the check if none is."""
@@ -66,14 +66,21 @@ async def drafters(client: AsyncClient, wanted: Sequence[str]) -> AsyncIterator[
 class ChangingDrafters:
     """Copies of drafters under names of their own, so that requests of others keep their drafters."""
 
-    def __init__(self, client: AsyncClient, addresses: Sequence[str]) -> None:
-        """addresses: of the drafters that take turns."""
+    def __init__(self, client: AsyncClient, addresses: Sequence[str], lease: float) -> None:
+        """addresses: of the drafters that take turns. lease: seconds that a copy stays attached unless it is
+        renewed."""
         mark = secrets.token_hex(4)
         self.events = 0
         """Swaps, or detachments, that took place while a request ran."""
         self._client = client
+        self._lease = lease
         self._copies = {f"check-{mark}-{number}": address for number, address in enumerate(addresses)}
         self._labels = {_LABEL: mark}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the copies, attached or not."""
+        return list(self._copies)
 
     @property
     def speculation(self) -> Speculation:
@@ -86,16 +93,17 @@ class ChangingDrafters:
         Raises:
             DraftwireError: a drafter cannot be attached.
         """
-        for name, address in self._copies.items():
-            await self._client.drafters.attach(address, name, self._labels)
+        for name in self._copies:
+            await self._attach(name)
+
+    async def _attach(self, name: str) -> None:
+        await self._client.drafters.attach(self._copies[name], name, self._labels, lease=self._lease)
 
     async def detach(self) -> None:
-        """Detaches all of them."""
+        """Detaches all of them. One that is being swapped, as after an interruption, stays until its lease ends."""
         for name in self._copies:
-            try:
+            with suppress(BusyError, DrafterNotFoundError):
                 await self._client.drafters.detach(name)
-            except DrafterNotFoundError:
-                continue
 
     async def swapping(self, request: CheckRequest) -> tuple[Output, SpeculationStats]:
         """Runs a request whose drafter is swapped for the other one after every few tokens."""
@@ -116,7 +124,7 @@ class ChangingDrafters:
         except (BusyError, DrafterNotFoundError):  # another request of the case is swapping them
             return
         self.events += swap.moved_sequences > 0
-        await self._client.drafters.attach(self._copies[old], old, self._labels)
+        await self._attach(old)
 
     async def _leave(self, turn: int) -> None:
         if turn % 2:
@@ -143,21 +151,25 @@ class ChangingDrafters:
 @asynccontextmanager
 async def changing(client: AsyncClient, addresses: Sequence[str]) -> AsyncIterator[ChangingDrafters]:
     """Yields attached copies of drafters; next to a single one, of a drafter that needs no model, or a second copy if
-    the pool has none of these.
+    the pool has none of these. They have leases, as `attaching` gives them.
 
     Raises:
         DraftwireError: a drafter cannot be attached again, for example because only it can reach the verifier.
     """
     addresses = list(dict.fromkeys(addresses))
     spare = [each for each in DEFAULT if each not in addresses] if len(addresses) == 1 else []
-    made = ChangingDrafters(client, [*addresses, *spare[:1]])
-    try:
+    names: list[str] = []
+    async with leasing(client, names) as lease:
+        made = ChangingDrafters(client, [*addresses, *spare[:1]], lease)
+        names += made.names
         try:
-            await made.attach()
-        except UnsupportedDrafterError:
+            try:
+                await made.attach()
+            except UnsupportedDrafterError:
+                await made.detach()
+                made = ChangingDrafters(client, addresses * 2, lease)
+                names += made.names
+                await made.attach()
+            yield made
+        finally:
             await made.detach()
-            made = ChangingDrafters(client, addresses * 2)
-            await made.attach()
-        yield made
-    finally:
-        await made.detach()
