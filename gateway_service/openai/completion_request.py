@@ -48,7 +48,7 @@ class CompletionRequest(GenerationRequest):
     """Begin the text with the prompt."""
     suffix: str | None = None
     """The text after the completion, for models that fill in the middle; `prompt` is a text then."""
-    best_of: int | None = None
+    best_of: Annotated[int, Whole] | None = None
     """Rejected unless it equals `n`."""
 
     @property

@@ -12,7 +12,7 @@ from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.checks import at_most, members_at_most, one_of
 from gateway_service.openai.fields.content import Content
 from gateway_service.openai.fields.declared import SpeculationFields
-from gateway_service.openai.fields.whole_numbers import TokenIds
+from gateway_service.openai.fields.whole_numbers import TokenIds, Whole
 
 _UINT32_END = 1 << 32
 _MOST_NAMES = 64
@@ -26,7 +26,7 @@ class SpeculationOptions(SpeculationFields):
     model_config = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     drafters: Annotated[
-        Annotated[int, Field(ge=1, lt=_UINT32_END)] | Annotated[list[str], at_most(_MOST_NAMES)] | None,
+        Annotated[int, Field(ge=1, lt=_UINT32_END), Whole] | Annotated[list[str], at_most(_MOST_NAMES)] | None,
         one_of("a number of at least 1, or a list of names"),
     ] = None
     """Number of drafters that draft at once, or the names of those to use."""

@@ -28,7 +28,7 @@ from gateway_service.openai.fields.checks import (
     text_or_list,
 )
 from gateway_service.openai.fields.content import refusal_as_text, text_alone
-from gateway_service.openai.fields.whole_numbers import PositiveCount
+from gateway_service.openai.fields.whole_numbers import TokenLimit
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.output_form import json_form
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
@@ -242,8 +242,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     """The conversation: a user's text, or items."""
     instructions: str | None = None
     """A system message before it."""
-    max_output_tokens: PositiveCount | None = None
-    """Most tokens to generate."""
+    max_output_tokens: TokenLimit | None = None
+    """Most tokens to generate, -1 for the end of the context."""
     tools: (
         Annotated[
             list[

@@ -12,6 +12,7 @@ from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.choices.generation_run import Event
 from gateway_service.http.errors import GatewayError
 from gateway_service.http.event_stream import NamedEvent
+from gateway_service.openai.fields.whole_numbers import limit_of
 from gateway_service.openai.response_parts import Head, is_cut_off
 from gateway_service.openai.usage import SpeculationReport, speculation_report, usage_report
 from gateway_service.responses.items import OutputItems
@@ -145,7 +146,7 @@ class ResponsesWriter:
             status=status,
             error=None,
             instructions=asked.instructions,
-            max_output_tokens=asked.max_output_tokens,
+            max_output_tokens=limit_of(asked.max_output_tokens),
             output=[dict(item) for item in self._items.items],
             parallel_tool_calls=asked.parallel_tool_calls is not False,
             temperature=_or_one(asked.given.get("temperature")),

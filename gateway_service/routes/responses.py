@@ -12,6 +12,7 @@ from draftwire import GenerateOptions
 from gateway_service.choices.generation_run import Order
 from gateway_service.http.field_names import FieldNames
 from gateway_service.http.json_body import BodyRoute, beside_the_loop
+from gateway_service.openai.fields.whole_numbers import limit_of
 from gateway_service.openai.generation_request import limits
 from gateway_service.responses.request import ResponsesRequest
 from gateway_service.responses.writer import ResponseObject, ResponsesWriter
@@ -37,7 +38,7 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     usual = (await target.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await target.chat_format(template.deciding(usual))))
-    most = asked.max_output_tokens
+    most = limit_of(asked.max_output_tokens)
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
     options |= {"adapter": model.adapter} | await beside_the_loop(request, plan.options)
     order = Order(

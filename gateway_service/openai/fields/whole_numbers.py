@@ -18,7 +18,6 @@ def _whole(value: Any) -> Any:
 
 Whole = BeforeValidator(_whole, json_schema_input_type=int)
 """Reads a float without a fraction as an integer."""
-PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END), Whole]
 LimitOrNone = Annotated[int, Field(ge=UNLIMITED, lt=_UINT32_END), Whole]
 """Most tokens to generate, or none; -1 stands for the end of the context."""
 
@@ -38,7 +37,7 @@ def limit_of(limit: int | None) -> int | None:
     return None if limit == UNLIMITED else limit
 
 
-TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END)]
+TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END), Whole]
 """The id of a token."""
 
 

@@ -45,3 +45,17 @@ async def test_seed_minus_one_is_another_one_each_time(http: httpx.AsyncClient, 
         assert response.status_code == 200, response.text
     first, second, other = (request.sampling.seed for request in fake.requests)
     assert first != second and other == 2**64 - 2
+
+
+async def test_fields_of_single_endpoints_are_read_alike(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
+    response = await http.post("/v1/responses", json={"input": "x", "max_output_tokens": -1})
+    assert (response.status_code, response.json()["max_output_tokens"]) == (200, None), response.text
+    more = {"best_of": 1.0, "stop_token_ids": [7.0], "speculation": {"drafters": 2.0}}
+    response = await http.post("/v1/completions", json={"prompt": [3.0, 4]} | more)
+    assert response.status_code == 200, response.text
+    limited, drafted = fake.requests
+    assert not limited.HasField("max_tokens")
+    assert (list(drafted.token_ids.ids), list(drafted.stop_token_ids)) == ([3, 4], [7])
+    assert drafted.speculation.drafters == 2
+    response = await http.post("/v1/completions", json={"prompt": [3.5]})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
