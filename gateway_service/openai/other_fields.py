@@ -11,8 +11,10 @@ from typing import Any
 
 from gateway_service.http.errors import GatewayError
 
-_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
-"""Values that ask for nothing."""
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+"""Values that ask for nothing. So does False, except of the fields below and of those that nothing is known about."""
+_ASKED_BY_FALSE = frozenset(["do_sample", "include_reasoning", "stream_reasoning", "parse_tool_calls", "think"])
+"""Fields whose False asks for something: what is not done here, or what is done under another name."""
 _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "functions": ("functions are not supported; tools are", ()),
     "function_call": ("functions are not supported; tools are", ("none",)),
@@ -72,6 +74,16 @@ _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "samplers": ("the order of samplers is fixed", ()),
     "n_indent": ("a least indentation is not supported", (0,)),
     "do_sample": ("temperature: 0 is greedy", (True,)),
+    "num_beams": ("beam search is not supported", (1,)),
+    "guidance_scale": ("guidance is not supported", (1,)),
+    "cfg_scale": ("guidance is not supported", (1,)),
+    "negative_prompt": ("guidance is not supported", ()),
+    "penalty_alpha": ("contrastive search is not supported", (0,)),
+    "encoder_repetition_penalty": ("a penalty of the prompt's tokens alone is not supported", (1,)),
+    "safe_prompt": ("the gateway adds no prompt; a message of the role system does", ()),
+    "truncate": ("truncating the prompt is not supported", ()),
+    "extra_body": ("its fields are fields of the request itself", ()),
+    "options": ("its fields are fields of the request itself", ()),
 }
 """Fields that change the output or the response and are not supported: why, and further values that ask for nothing."""
 _SPELLED: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -90,6 +102,17 @@ _SPELLED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "structured_output": ("structured_outputs", ()),
     "system": ("a message of the role system", ()),
     "random_seed": ("seed", ()),
+    "max_tokens_to_sample": ("max_tokens", ()),
+    "num_predict": ("max_tokens", (-1,)),
+    "rep_pen": ("repetition_penalty", (1,)),
+    "stop_sequence": ("stop", ()),
+    "system_prompt": ("a message of the role system", ()),
+    "think": ("enable_thinking", ()),
+    "format": ("response_format", ()),
+    "grammar_string": ("grammar", ()),
+    "regex_pattern": ("regex", ()),
+    "banned_strings": ("bad_words", ()),
+    "ban_eos_token": ("ignore_eos", ()),
 }
 """Names of other servers for what has another one here, and further values that ask for nothing."""
 HARMLESS = frozenset(
@@ -148,11 +171,11 @@ def check_others(fields: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if name in _SPELLED:
             there, neutral = _SPELLED[name]
-            if not _asks_nothing(value, neutral):
+            if not _asks_nothing(name, value, neutral):
                 _refuse(name, f"is {there} here")
         elif name in _REFUSED:
             reason, neutral = _REFUSED[name]
-            if not _asks_nothing(value, neutral):
+            if not _asks_nothing(name, value, neutral):
                 _refuse(name, reason)
         elif name in _WINDOWS and value not in (None, -1) and _has_penalty(given):
             _refuse(name, "penalties are of all tokens")
@@ -162,9 +185,7 @@ def left_out(fields: Mapping[str, Any]) -> list[str]:
     """Returns the names of undeclared fields about which nothing is known, and that ask for something."""
     known = (_REFUSED, _SPELLED, HARMLESS, _WINDOWS)
     return [
-        name
-        for name, value in fields.items()
-        if not any(name in each for each in known) and not _asks_nothing(value, ())
+        name for name, value in fields.items() if not any(name in each for each in known) and not _is_empty(value, ())
     ]
 
 
@@ -172,7 +193,11 @@ def _has_penalty(given: Mapping[str, Any]) -> bool:
     return any(given.get(name) not in (None, neutral) for name, neutral in _PENALTIES.items())
 
 
-def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
+def _asks_nothing(name: str, value: Any, neutral: tuple[Any, ...]) -> bool:
+    return _is_empty(value, neutral) or (value is False and name not in _ASKED_BY_FALSE)
+
+
+def _is_empty(value: Any, neutral: tuple[Any, ...]) -> bool:
     # 0 is not False here, since for some of them it is a value like any other.
     same = isinstance(value, bool)
     return any(value == each and isinstance(each, bool) == same for each in (*_NOTHING, *neutral))

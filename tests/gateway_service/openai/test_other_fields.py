@@ -31,15 +31,18 @@ LLAMA_CPP = """adaptive_decay adaptive_target cache_prompt dry_allowed_length dr
 SGLANG = """custom_logit_processor custom_params ebnf input_embeds lora_path max_new_tokens min_new_tokens no_stop_trim
     regex return_hidden_states
     return_routed_experts rid separate_reasoning session_params stop_regex stream_reasoning"""
-OTHERS = """do_sample enable_thinking max_length no_repeat_ngram_size random_seed reasoning stop_sequences system tfs_z
-    thinking thinking_budget top_a"""
+OTHERS = """ban_eos_token banned_strings cfg_scale do_sample enable_thinking encoder_repetition_penalty extra_body
+    format grammar_string guidance_scale max_length max_tokens_to_sample negative_prompt no_repeat_ngram_size num_beams
+    num_predict options penalty_alpha random_seed reasoning regex_pattern rep_pen safe_prompt stop_sequence
+    stop_sequences system system_prompt tfs_z think thinking thinking_budget top_a truncate"""
 NEUTRAL: dict[str, Any] = {
     "mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0.0, "dynatemp_range": 0.0, "n_predict": -1, "n_probs": 0,
     "repetition_penalty": 1.0, "presence_penalty": 0.0, "repeat_penalty": 1.0,
     "repeat_last_n": 64, "top_n_sigma": -1.0, "min_keep": 0, "n_indent": 0, "samplers": [],
     "grammar": None, "t_max_predict_ms": 0, "response_fields": [], "functions": [], "function_call": "none",
     "lora": [], "stop_regex": None, "best_of": None, "include_reasoning": True, "suffix": "",
-    "logprobs": False, "top_logprobs": 0,
+    "logprobs": False, "top_logprobs": 0, "use_beam_search": False, "ban_eos_token": False, "do_sample": True,
+    "guidance_scale": 1.0, "num_beams": 1, "negative_prompt": "",
 }  # fmt: skip
 """What clients of other servers send for what they do not use."""
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
@@ -99,6 +102,17 @@ async def test_values_that_ask_for_nothing_pass(http: httpx.AsyncClient) -> None
     response = await http.post("/v1/chat/completions", json=BODY | NEUTRAL)
     assert response.status_code == 200, response.text
     assert LEFT_OUT not in response.headers
+
+
+@pytest.mark.parametrize("name", ["do_sample", "include_reasoning", "parse_tool_calls", "stream_reasoning", "think"])
+async def test_false_that_asks_for_something_is_refused(http: httpx.AsyncClient, name: str) -> None:
+    error = (await http.post("/v1/chat/completions", json=BODY | {name: False})).json()["error"]
+    assert (error["param"], error["code"]) == (name, "unsupported_parameter")
+
+
+async def test_false_of_a_field_that_is_not_known_is_named(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v1/chat/completions", json=BODY | {"enable_reasoning": False, "echo": False})
+    assert (response.status_code, response.headers[LEFT_OUT]) == (200, "enable_reasoning")
 
 
 async def test_a_window_of_penalties(http: httpx.AsyncClient) -> None:
