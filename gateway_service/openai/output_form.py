@@ -16,6 +16,8 @@ Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or 
 _OWN = "x-draftwire"
 """Keyword of a schema with options of the verifier."""
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
+_OF_VLLM = frozenset(["backend", "disable_any_whitespace", "disable_fallback"])
+"""Further options of vLLM's, which say how a form is enforced. White space is fixed here in any case."""
 
 
 class NamedSchema(BaseModel):
@@ -42,7 +44,7 @@ class ResponseFormat(BaseModel):
 class StructuredOutputs(BaseModel):
     """vLLM's `structured_outputs`."""
 
-    model_config = _STRICT
+    model_config = ConfigDict(strict=True, extra="allow", populate_by_name=True)
 
     json_: Schema | None = Field(default=None, alias="json")
     json_object: bool | None = None
@@ -54,7 +56,12 @@ class StructuredOutputs(BaseModel):
     disable_additional_properties: bool | None = None
 
     def check(self) -> None:
-        """Refuses what is not supported. Raises GatewayError."""
+        """Refuses what is not supported, and what is not known: it might be the form. Raises GatewayError."""
+        for name, value in (self.model_extra or {}).items():
+            if value not in (None, False) and name not in _OF_VLLM and not name.startswith("_"):
+                param = f"structured_outputs.{name}"
+                message = f"{param}: is not known; json, json_object, regex, choice and grammar are"
+                raise GatewayError(message, param=param, code="unsupported_parameter")
         for name in ("structural_tag", "whitespace_pattern", "disable_additional_properties"):
             if getattr(self, name):
                 param = f"structured_outputs.{name}"

@@ -351,16 +351,21 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         return merged(turns)
 
     def _forms(self) -> list[tuple[str, GenerateOptions]]:
-        chosen = None if self.text is None else self.text.format
-        if chosen is None or chosen.type == "text":
+        chosen, name = None if self.text is None else self.text.format, "text.format.schema"
+        if chosen is None:
             return super()._forms()
-        if chosen.type == "json_object":
-            return [("text.format", {"json_object": True}), *super()._forms()]
-        if chosen.schema_ is None:
-            name = "text.format.schema"
+        form: GenerateOptions = {}
+        if chosen.schema_ is not None:
+            if chosen.type == "text":
+                raise GatewayError(
+                    f"{name}: requires the type json_schema or json_object", param=name, code="invalid_value"
+                )
+            form = json_form(name, chosen.schema_, strict=bool(chosen.strict))
+        elif chosen.type == "json_schema":
             raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
-        form = json_form("text.format.schema", chosen.schema_, strict=bool(chosen.strict))
-        return [("text.format", form), *super()._forms()]
+        elif chosen.type == "json_object":
+            form = {"json_object": True}
+        return [*([("text.format", form)] if form else []), *super()._forms()]
 
     def _use(self) -> ToolUse:
         tools = {

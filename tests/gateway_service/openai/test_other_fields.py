@@ -145,6 +145,16 @@ async def test_forms_of_other_servers(http: httpx.AsyncClient, fake: ScriptedVer
         assert "team" in sent.json_schema
 
 
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+async def test_a_schema_of_the_responses_api(http: httpx.AsyncClient, fake: ScriptedVerifier, kind: str) -> None:
+    body = {"input": "x", "text": {"format": {"type": kind, "schema": SCHEMA}}}
+    response = await http.post("/v1/responses", json=body)
+    assert response.status_code == 200, response.text
+    assert "team" in fake.requests[-1].structured_output.json_schema
+    response = await http.post("/v1/responses", json=body | {"text": {"format": {"type": "text", "schema": SCHEMA}}})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "text.format.schema", response.text
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -154,6 +164,7 @@ async def test_forms_of_other_servers(http: httpx.AsyncClient, fake: ScriptedVer
             "response_format.json_schema.schema",
         ),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"json_schema": SCHEMA}}, "structured_outputs.json_schema"),
         ({"regex": "a", "ebnf": 'root ::= "a"'}, "ebnf"),
     ],
 )
