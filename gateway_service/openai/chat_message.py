@@ -48,6 +48,8 @@ class ChatMessage(BaseModel):
     """The assistant's refusal, as OpenAI's models write it in place of the text."""
     tool_calls: Annotated[list[ToolCall], at_most(MOST_PARTS)] | None = None
     """Calls that the assistant made."""
+    name: str | None = None
+    """Name of the speaker, for templates that render it; a tool's message has the name of its call."""
     tool_call_id: str | None = None
     """The call whose result a tool's message is."""
     reasoning_content: str | None = None
@@ -66,6 +68,8 @@ def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
         content = (message.refusal or "") if message.content is None else text_of(message.content)
         role = "system" if message.role in _SYSTEM else message.role
         turn: dict[str, Any] = {"role": role, "content": content}
+        if message.name is not None:
+            turn["name"] = message.name
         if message.role == "assistant":
             if message.tool_calls:
                 turn["tool_calls"] = [call.model_dump() for call in message.tool_calls]
@@ -104,6 +108,8 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
             if (message.model_extra or {}).get(name):
                 param = f"{place}.{name}"
                 raise GatewayError(f"{param}: is not supported", param=param, code="unsupported_parameter")
+        if (message.model_extra or {}).get("partial"):
+            _refuse(f"{place}.partial", "is prefix here", "unsupported_parameter")
         if message.prefix and not (message.role == "assistant" and index == len(messages) - 1):
             _refuse(f"{place}.prefix", "only the last message can be continued, and only the assistant's")
         if message.tool_calls and message.role != "assistant":

@@ -30,6 +30,7 @@ from gateway_service.openai.fields.checks import (
 from gateway_service.openai.fields.content import refusal_as_text, text_alone
 from gateway_service.openai.fields.whole_numbers import TokenLimit
 from gateway_service.openai.generation_request import GenerationRequest
+from gateway_service.openai.other_fields import left_out
 from gateway_service.openai.output_form import json_form
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway_service.openai.tools import ToolName, tool_use
@@ -200,9 +201,9 @@ class TextFormat(BaseModel):
 
 
 class ReasoningOptions(BaseModel):
-    """Options of reasoning."""
+    """Options of reasoning; a header of the response names those that are not here."""
 
-    model_config = _STRICT
+    model_config = ConfigDict(strict=True, extra="allow")
 
     effort: Effort | None = None
     summary: str | None = None
@@ -296,7 +297,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
             verbosity=("text.verbosity", text.verbosity),
         )
         summary = next((name for name in ("summary", "generate_summary") if getattr(reasoning, name)), None)
-        return use if summary is None else replace(use, left_out=(*use.left_out, f"reasoning.{summary}"))
+        others = [*([] if summary is None else [summary]), *left_out(reasoning.model_extra or {})]
+        return replace(use, left_out=(*use.left_out, *(f"reasoning.{name}" for name in others)))
 
     def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
         """Returns how the answer is made and read. chat_format: that of the served model."""

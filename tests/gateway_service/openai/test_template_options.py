@@ -85,6 +85,7 @@ async def test_variables_reach_the_template(
         (QWEN, {"chat_template": "{{ messages }}"}, "chat_template"),
         (QWEN, CONTINUED | {"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
         (QWEN, {"messages": [{"role": "user", "content": "hello", "prefix": True}]}, "messages[0].prefix"),
+        (QWEN, {"messages": [{"role": "assistant", "content": "hello", "partial": True}]}, "messages[0].partial"),
     ],
 )
 async def test_what_the_template_cannot_do_is_refused(
@@ -131,6 +132,26 @@ async def test_responses(http: httpx.AsyncClient, fake: ScriptedVerifier) -> Non
     assert variables(fake) == {"enable_thinking": False}
     assert response.headers[LEFT_OUT] == "text.verbosity, reasoning.summary"
     assert [item["type"] for item in response.json()["output"]] == ["message"]
+
+
+async def test_further_options_of_reasoning_are_named(http: httpx.AsyncClient) -> None:
+    reasoning = {"effort": None, "enabled": False, "max_tokens": 99, "exclude": None}
+    response = await http.post("/v1/responses", json={"input": "hello", "reasoning": reasoning})
+    assert response.status_code == 200, response.text
+    assert response.headers[LEFT_OUT] == "reasoning.enabled, reasoning.max_tokens"
+
+
+async def test_names_of_speakers_reach_the_template(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "hello", "name": "ann"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "warm", "tool_call_id": "c1", "name": "other"},
+    ]
+    response = await http.post("/v1/chat/completions", json={"messages": messages})
+    assert response.status_code == 200, response.text
+    sent = fake.requests[-1].messages.messages
+    assert [each.name for each in sent] == ["ann", "", "weather"] and not sent[1].HasField("name")
 
 
 async def test_special_tokens_are_kept(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
