@@ -24,6 +24,10 @@ from draftwire_core.engine.logits.schema.refusals import SchemaError, fault_of
 _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 """An escape of GBNF, whose groups have the digits of a code point."""
 _LAST_CODE_POINT, _LAST_SHORT = 0x10FFFF, 0xFF
+_ESCAPES = {"0": 0, "a": 7, "b": 8, "v": 11, "f": 12, "e": 27} | {mark: ord(mark) for mark in "'/?-^."}
+"""Code points of escapes of xgrammar's EBNF that the library's converter does not know."""
+_PIECE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|\[[^\]\\]*(?:\\.[^\]\\]*)*\]?|(#[^\n]*|\s+)|.', re.DOTALL)
+"""A piece of GBNF: a text, a class of characters, a comment or white space (the group), or any other character."""
 _MOST_LEFT_OUT = 64
 """Most left-out parts of a form that a response names."""
 _SURROGATES = range(0xD800, 0xE000)
@@ -140,19 +144,34 @@ class Grammar:
 
     def _lark_of_ebnf(self) -> str:
         try:
-            return gbnf_to_lark(_CODE_POINT.sub(_spelled, self.text))
+            return gbnf_to_lark(_CODE_POINT.sub(_spelled, _with_joined_lines(self.text)))
         except GrammarError:
             raise
         except Exception as error:  # the library raises no narrower type
             raise GrammarError(str(error) or "is nested too deeply") from error
 
 
+def _with_joined_lines(text: str) -> str:
+    """Returns a grammar in GBNF whose alternatives that begin on lines of their own, as xgrammar's EBNF allows, follow
+    on the same line."""
+    pieces: list[str] = []
+    between: list[str] = []
+    for piece in _PIECE.finditer(text):
+        if piece[1]:
+            between.append(piece[1])
+            continue
+        pieces += [" "] if piece[0] == "|" else between
+        pieces.append(piece[0])
+        between.clear()
+    return "".join([*pieces, *between])
+
+
 def _spelled(escape: re.Match[str]) -> str:
     """Spells an escaped code point of GBNF as the library's converter keeps it: it drops leading zeros of others."""
     digits = escape[1] or escape[2]
-    if digits is None:
+    code = _ESCAPES.get(escape[0][1:]) if digits is None else int(digits, 16)
+    if code is None:
         return escape[0]
-    code = int(digits, 16)
     if code > _LAST_CODE_POINT or code in _SURROGATES:
         raise GrammarError(f"{escape[0]} is not a character")
     return f"\\x{code:02x}" if code <= _LAST_SHORT else chr(code)

@@ -25,6 +25,8 @@ def writer() -> Writer:
         (r"[\U0001F600-\U0001F602]", "😁", "a"),
         (r"[\u00e0-\u00ff\x41]", "éA", "ea"),
         (r"[\u4e00-\u9fff]", "漢", "a"),
+        (r"[+\-*/^\.]", "+-*/^.", "\\,"),
+        (r"[\b\f\v\0]", "\b\f\v\0", "bfv0"),
     ],
 )
 def test_escaped_code_points(writer: Writer, grammar: str, allowed: str, other: str) -> None:
@@ -41,3 +43,17 @@ def test_an_escaped_backslash_begins_no_code_point(writer: Writer) -> None:
 def test_code_points_that_are_no_characters(writer: Writer, escape: str) -> None:
     with pytest.raises(GrammarError, match="is not a character"):
         writer.compiled(Grammar(FormKind.EBNF, f'root ::= "{escape}"'))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= "a"\n  | b # one\n  # "|"\n\n  | [|\\]#] # [\n\nb ::= "c"\n',
+        'root ::= ("a"\n  | b\n  | [|\\]#])\nb ::=\n  "c"\n',
+        'root ::= "a" | b |\n  [|\\]#]\r\nb ::= "c"',
+    ],
+)
+def test_alternatives_on_lines_of_their_own(writer: Writer, grammar: str) -> None:
+    """As xgrammar's EBNF has them, and llama.cpp in parentheses or after the line."""
+    form = Grammar(FormKind.EBNF, grammar)
+    assert [letter for letter in "ac|]#b\n" if writer.allows(form, letter)] == list("ac|]#")
