@@ -30,7 +30,7 @@ class Counts:
             return schema
         values = schema.get("additionalProperties", True)
         names = self._references.resolved(names)
-        allowed = constants_of(names)
+        allowed = self._constants(names)
         if names is False or allowed is not None:
             given = schema.get("properties", {})
             if "patternProperties" not in schema and isinstance(given, dict):
@@ -62,7 +62,7 @@ class Counts:
         most = schema.get("maxItems")
         if isinstance(most, int) and most < 2:
             return schema
-        items = constants_of(self._references.resolved(schema.get("items")))
+        items = self._constants(self._references.resolved(schema.get("items")))
         if items is not None and "prefixItems" not in schema:
             texts = list({spelled(each): each for each in items}.values())
             least = schema.get("minItems", 0)
@@ -78,6 +78,14 @@ class Counts:
         if self._refusals.strictness is Strictness.STRICT:
             self._refusals.refuse(place, "uniqueItems", "can be enforced only for items of few values")
         return schema
+
+    def _constants(self, schema: Any) -> list[Any] | None:
+        """Returns the only values that a schema allows, if it or each of its alternatives lists them."""
+        parts = schema.get("anyOf") if isinstance(schema, dict) else None
+        if not isinstance(parts, list) or set(schema) - set(_ANNOTATIONS) != {"anyOf"}:
+            return constants_of(schema)
+        each = [constants_of(self._references.resolved(one)) for one in parts]
+        return None if None in each else [value for values in each for value in values or ()]
 
     def properties(self, schema: Schema, place: str) -> Schema:
         """Says the number of properties by those that are required."""
