@@ -34,6 +34,9 @@ _RETRY_SECONDS = 1.0
 _LONGEST = 0.01
 """Maximum processor time charged for handling a message, in seconds; any more is due to something else, such as garbage
 collection."""
+_UNASKED = 1024
+"""Times as much as a byte counts for the flood limit of a request without credit, which has no account that the time
+of its messages is charged to."""
 
 _Stream = MessageStream[pb.VerifyResponse, pb.VerifyRequest]
 
@@ -155,7 +158,8 @@ class VerifyConversation:
         began = time.thread_time()
         kind = message.WhichOneof("message")
         try:
-            self._flood_limit.spend_proposals([message.proposal] if kind == "proposal" else (), message.ByteSize())
+            size = message.ByteSize() * (_UNASKED if drafting is None else 1)
+            self._flood_limit.spend_proposals([message.proposal] if kind == "proposal" else (), size)
         except ServiceError as error:
             raise _Flood(error) from error
         if kind == "proposal":

@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import verifier_service.verify_conversation as conversation_module
 from draftwire.v1 import verifier_service_pb2 as pb
-from draftwire.v1.proposal_pb2 import Proposal
+from draftwire.v1.proposal_pb2 import DraftDistribution, Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire_core.runtime.errors import ServiceError
@@ -225,6 +225,21 @@ async def test_a_flood_ends_the_stream(
     verifier.engine.go_on()
     await left_nothing(verifier)
     assert (await verifier.generate(order())).token_ids == plain.token_ids
+
+
+async def test_large_messages_without_credit_are_few(verifier: InProcessVerifier) -> None:
+    """Their time is charged to nobody: decoding some of a megabyte takes as long as a step."""
+    request = order(max_tokens=200, speculation={"enabled": False})
+    large = pb.VerifyRequest(proposal=Proposal(distributions=[DraftDistribution()] * 32768))
+    verifier.engine.hold(1)
+    async with asyncio.timeout(PATIENCE), call(verifier) as stream:
+        await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=request)))
+        with pytest.raises(StreamBroken, match="the caller sends more than it was asked for"):
+            for _ in range(20):
+                await stream.write(large)
+            while await stream.read() is not None:
+                pass
+    verifier.engine.go_on()
 
 
 async def test_floods_close_verify_to_the_caller(verifier: InProcessVerifier) -> None:
