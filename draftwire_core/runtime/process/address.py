@@ -4,10 +4,14 @@ import ipaddress
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import unquote
 
 from pydantic import AfterValidator
 
 _MAX_PORT = 65535
+_LOOPBACK = "127.0.0.1"
+_THIS_MACHINE = ("localhost", "0.0.0.0", "::", "::1")
+"""Other hosts at which this machine calls itself."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,18 @@ def peer_address(text: str) -> str:
 
 
 def place_of(text: str) -> str:
-    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot or in the form
-    of an IP address. Any other text is returned as it is."""
+    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot, in escapes as
+    ``%2e``, which gRPC reads, or in the form of an IP address, and for all of this machine. Any other text is returned
+    as it is."""
     try:
         address = Address.parse(text)
     except ValueError:
         return text
-    host = address.host.lower().rstrip(".")
+    host = unquote(address.host).lower().rstrip(".")
     with suppress(ValueError):
         ip = ipaddress.ip_address(host)
         host = str(getattr(ip, "ipv4_mapped", None) or ip)
-    return str(Address(host, address.port))
+    return str(Address(_LOOPBACK if host in _THIS_MACHINE else host, address.port))
 
 
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]

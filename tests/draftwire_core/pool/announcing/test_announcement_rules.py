@@ -36,7 +36,15 @@ async def test_only_who_announced_a_drafter_speaks_for_it(verifier: InProcessVer
     verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("another"))
 
 
-SPELLINGS = [("a.internal:1", "A.Internal.:1"), ("127.0.0.1:1", "127.0.0.1:01"), ("[fd00::1]:1", "[FD00:0::1]:1")]
+SPELLINGS = [
+    ("a.internal:1", "A.Internal.:1"),
+    ("a.internal:1", "%61.internal:1"),
+    ("10.0.0.1:1", "10.0.0.%31:1"),
+    ("127.0.0.1:1", "127.0.0.1:01"),
+    ("127.0.0.1:1", "localhost:1"),
+    ("localhost:1", "0.0.0.0:1"),
+    ("[fd00::1]:1", "[FD00:0::1]:1"),
+]
 
 
 @pytest.mark.parametrize(("address", "again"), SPELLINGS)
