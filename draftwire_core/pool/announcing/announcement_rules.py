@@ -69,11 +69,22 @@ def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: b
     if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
         return
     if drafter.announcer is not None or leaving:
-        raise ServiceError(
-            grpc.StatusCode.ALREADY_EXISTS,
-            ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
-            f"drafter {drafter.name} was not announced with the token of {caller.name}",
-        )
+        raise _others(drafter.name, caller)
+
+
+def check_dismissed(name: str, announcer: str | None, caller: Caller | None) -> None:
+    """Raises ServiceError if a drafter that was dismissed was announced with another token: a stranger neither brings
+    it back nor keeps it away. Administrators are exempt. announcer: as in `PooledDrafter`."""
+    if caller is not None and Role.ADMIN not in caller.roles and announcer not in (None, caller.name):
+        raise _others(name, caller)
+
+
+def _others(name: str, caller: Caller) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
+        f"drafter {name} was not announced with the token of {caller.name}",
+    )
 
 
 def check_address_owner(drafter: PooledDrafter, caller: Caller | None) -> None:

@@ -17,8 +17,8 @@ class Heartbeats:
         """on_silence: called with the name of a drafter whose heartbeats have stopped."""
         self._on_silence = on_silence
         self._expiry: dict[str, asyncio.TimerHandle] = {}
-        # Drafters that were detached or swapped out but still announce themselves.
-        self._dismissed: set[str] = set()
+        # Drafters that were detached or swapped out but still announce themselves, and who announced each.
+        self._dismissed: dict[str, str | None] = {}
 
     def beat(self, name: str) -> None:
         """Takes a heartbeat."""
@@ -29,21 +29,26 @@ class Heartbeats:
     def stop(self, name: str) -> None:
         """Stops expecting heartbeats of a drafter that has left; it may come back."""
         self._cancel(name)
-        self._dismissed.discard(name)
+        self._dismissed.pop(name, None)
 
-    def dismiss(self, name: str) -> None:
-        """Dismisses a drafter: later heartbeats do not bring it back."""
+    def dismiss(self, name: str, announcer: str | None) -> None:
+        """Dismisses a drafter: later heartbeats do not bring it back. announcer: the name of the token that announced
+        it."""
         if name in self._expiry:
-            self._dismissed.add(name)
+            self._dismissed[name] = announcer
             self.beat(name)
 
     def welcome(self, name: str) -> None:
         """Lifts the dismissal of a drafter."""
-        self._dismissed.discard(name)
+        self._dismissed.pop(name, None)
 
     def is_dismissed(self, name: str) -> bool:
         """Whether a drafter was dismissed and still announces itself."""
         return name in self._dismissed
+
+    def dismissed_announcer(self, name: str) -> str | None:
+        """The name of the token that announced a dismissed drafter; None if none was required, or for any other."""
+        return self._dismissed.get(name)
 
     def shut_down(self) -> None:
         """Stops expecting heartbeats of all drafters."""
@@ -57,5 +62,5 @@ class Heartbeats:
 
     def _expire(self, name: str) -> None:
         self._expiry.pop(name, None)
-        self._dismissed.discard(name)
+        self._dismissed.pop(name, None)
         self._on_silence(name)

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
+from draftwire_core.pool.announcing.announcement_rules import (
+    AnnouncementRules,
+    check_address_owner,
+    check_announcer,
+    check_dismissed,
+)
 from draftwire_core.pool.announcing.drafter_fields import is_local, read_name, read_service_address
 from draftwire_core.pool.announcing.heartbeats import Heartbeats
 from draftwire_core.pool.announcing.leases import Leases
@@ -172,6 +177,8 @@ class Membership:
         if drafter is not None:
             check_address(drafter, address)
             check_announcer(drafter, caller, leaving=leaving)
+        elif self._heartbeats.is_dismissed(name):
+            check_dismissed(name, self._heartbeats.dismissed_announcer(name), caller)
         elif not leaving:
             for other in self._roster.members:
                 if place_of(other.address) == place_of(address):
@@ -198,7 +205,7 @@ class Membership:
     def dismiss(self, drafter: PooledDrafter) -> DrafterMessage:
         """Releases a drafter that was detached or replaced; its heartbeats do not bring it back. Returns its last
         state."""
-        self._heartbeats.dismiss(drafter.name)
+        self._heartbeats.dismiss(drafter.name, drafter.announcer)
         return self._remove(drafter)
 
     def shut_down(self) -> None:
