@@ -4,7 +4,6 @@ import ipaddress
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import unquote
 
 from pydantic import AfterValidator
 
@@ -30,7 +29,9 @@ class Address:
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
             host = host[1:-1]
-        if not separator or not host or (":" in host) != bracketed or any(c in host for c in "[]/ "):
+        # gRPC reads escapes: a name that ends with .DOMAIN could call another host, as 10.0.0.1%00.DOMAIN does.
+        known = _is_ipv6(host) if bracketed else not any(c in host for c in "%[]/: ")
+        if not separator or not host or not known:
             raise ValueError(f"must be HOST:PORT ([HOST]:PORT for IPv6), got {text!r}")
         if not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
             raise ValueError(f"must end in a port from 0 to {_MAX_PORT}, got {text!r}")
@@ -38,6 +39,12 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _is_ipv6(host: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.IPv6Address(host))
+    return False
 
 
 def _listen_address(text: str) -> str:
@@ -53,14 +60,13 @@ def peer_address(text: str) -> str:
 
 
 def place_of(text: str) -> str:
-    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot, in escapes as
-    ``%2e``, which gRPC reads, or in the form of an IP address, and for all of this machine. Any other text is returned
-    as it is."""
+    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot or in the form
+    of an IP address, and for all of this machine. Any other text is returned as it is."""
     try:
         address = Address.parse(text)
     except ValueError:
         return text
-    host = unquote(address.host).lower().rstrip(".")
+    host = address.host.lower().rstrip(".")
     with suppress(ValueError):
         ip = ipaddress.ip_address(host)
         host = str(getattr(ip, "ipv4_mapped", None) or ip)
