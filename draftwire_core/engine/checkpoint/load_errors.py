@@ -22,6 +22,8 @@ _INVALID = re.compile(r"(?:Class v|V)alidation error for (?:field|validator) '\w
 """A message of transformers about a configuration's field, which begins before the sentence that says what is wrong."""
 _CUSTOM = re.compile(r"contains custom code .*trust_remote_code=True.*")
 """The part of a message of transformers that names a Python argument."""
+_PANIC = "PanicException"
+"""Name of what libraries in Rust raise where a file breaks their assumptions. It is no Exception."""
 _TRACE = "Exception raised from"
 """The beginning of torch's list of its own functions."""
 
@@ -63,6 +65,10 @@ def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
         if not isinstance(error, _PLAIN) and _INVALID.match(str(error)) is None:
             log.warning("%s not loaded: unexpected error", what, exc_info=error)
         raise ModelLoadError(f"{what}: {reason_of(error)}") from error
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        raise ModelLoadError(f"{what}: {' '.join(str(error).split())[:_LONGEST]}") from error
 
 
 _abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)

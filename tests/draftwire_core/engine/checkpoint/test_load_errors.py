@@ -1,8 +1,11 @@
 """Whatever is raised while a checkpoint is read becomes a sentence, and what may be our own fault is logged in full."""
 
+import json
 import logging
+from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.errors import ModelLoadError, ModelMemoryError
@@ -44,6 +47,25 @@ def test_lack_of_memory_is_an_error_of_its_own(error: Exception, caplog: pytest.
     assert type(refusal) is ModelMemoryError
     assert str(refusal).startswith("model x: there is not enough memory for it")
     assert not caplog.records
+
+
+TARGET = Path(__file__).resolve().parents[4] / "models" / "target" / "tokenizer.json"
+
+
+@pytest.mark.parametrize("charsmap", ["", "AAAA", "CAAAAAEBAQEB"])
+def test_a_panic_of_a_library_in_rust_is_an_error_like_any_other(charsmap: str) -> None:
+    """It is no Exception, and ended the verifier that was to attach a drafter of this tokenizer."""
+    parts = json.loads(TARGET.read_text()) | {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap},
+    }
+    with pytest.raises(ModelLoadError, match=r"^model x: (Precompiled|index)"), load_errors("model x"):
+        Tokenizer.from_str(json.dumps(parts)).encode("a text")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_passes(error: type[BaseException]) -> None:
+    with pytest.raises(error), load_errors("model x"):
+        raise error
 
 
 def test_code_of_a_checkpoint_names_the_flag_that_permits_it() -> None:
