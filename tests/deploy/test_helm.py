@@ -88,6 +88,13 @@ def test_large_numbers_lists_and_switches_are_written_as_services_read_them(monk
     assert len(read.announced_host) == 2
 
 
+def test_a_setting_of_null_is_left_to_the_service() -> None:
+    settings = ("--set-json", 'verifier.settings={"threads": null, "kv-slots": null}', "--set-json")
+    release = Manifests(render("draftwire", *settings, 'gateway.settings={"max-tokens": null}'))
+    told = variables(release.containers["verifier"]) | variables(release.containers["gateway"])
+    assert not {"DRAFTWIRE_THREADS", "DRAFTWIRE_KV_SLOTS", "DRAFTWIRE_GATEWAY_MAX_TOKENS"} & set(told)
+
+
 @pytest.mark.parametrize(("gpus", "split"), [(0, ""), (1, ""), (4, "--tensor-parallel-size=4 ")])
 def test_a_verifier_on_vllm_takes_its_settings(gpus: int, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"gpus": gpus, "settings": {"engine": "vllm", "engine-arguments": "--dtype float16", "threads": None}}

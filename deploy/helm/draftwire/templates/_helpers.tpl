@@ -92,9 +92,10 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Variables of settings, by the names of their flags. Arguments: prefix, settings. */}}
+{{/* Variables of settings, by the names of their flags; null leaves one out. Arguments: prefix, settings. */}}
 {{- define "draftwire.variables" -}}
 {{- range $name, $value := .settings }}
+{{- if not (kindIs "invalid" $value) }}
 - name: {{ $.prefix }}{{ $name | upper | replace "-" "_" }}
   {{- if kindIs "slice" $value }}
   value: {{ join "," $value | quote }}
@@ -103,6 +104,7 @@ securityContext:
   {{- else }}
   value: {{ toJson $value | quote }}{{/* a float would be printed with an exponent */}}
   {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
