@@ -11,6 +11,7 @@ import pytest
 
 from draftwire._calls.endpoints import NAMES_SECONDS
 from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
+from draftwire_core.runtime.process.address import Address
 from draftwire_core.runtime.process.settings import load_settings
 from scripts.release.release import Release, chart
 from tests.harness.checkout import ROOT
@@ -18,7 +19,7 @@ from tests.harness.client_packages import node_packages
 from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.helm import CHART, read_objects, render, run_helm
 from tests.harness.deploy.manifests import Manifests, selects, variables
-from tests.harness.deploy.variants import COMPONENTS, OF_OTHERS, VARIANTS, VERSIONS, example, rendered
+from tests.harness.deploy.variants import COMPONENTS, OF_OTHERS, SETTINGS, VARIANTS, VERSIONS, example, rendered
 from tests.harness.waiting import LONG_PATIENCE
 from verifier_service.settings import VerifierSettings
 
@@ -93,6 +94,20 @@ def test_a_setting_of_null_is_left_to_the_service() -> None:
     release = Manifests(render("draftwire", *settings, 'gateway.settings={"max-tokens": null}'))
     told = variables(release.containers["verifier"]) | variables(release.containers["gateway"])
     assert not {"DRAFTWIRE_THREADS", "DRAFTWIRE_KV_SLOTS", "DRAFTWIRE_GATEWAY_MAX_TOKENS"} & set(told)
+
+
+def test_pods_with_addresses_of_ipv6_are_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Manifests(rendered("ipv6"))
+    for name, settings in SETTINGS.items():
+        with monkeypatch.context() as patch:
+            for variable, value in variables(release.containers[name]).items():
+                patch.setenv(variable, value.replace("$(POD_IP)", "fd00::7"))
+            read = load_settings(settings, [])
+        addresses = [getattr(read, field, None) for field in ("listen", "metrics_listen")]
+        assert all(Address.parse(each).host == "::" for each in addresses if each is not None)
+        assert Address.parse(getattr(read, "advertise", None) or "[fd00::7]:1").host == "fd00::7"
+    beside = Manifests(render("draftwire", "--set", "ipv6=true,drafter.placement=sidecar")).containers["drafter"]
+    assert variables(beside)["DRAFTWIRE_LISTEN"] == "127.0.0.1:50052"
 
 
 @pytest.mark.parametrize(("gpus", "split"), [(0, ""), (1, ""), (4, "--tensor-parallel-size=4 ")])

@@ -36,6 +36,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         *("--set-json", 'verifier.tolerations=[{"key": "spot", "operator": "Exists"}]'),
         *("--set-json", 'networkPolicy.egress=[{"ports": [{"protocol": "TCP", "port": 4317}]}]'),
     ),
+    "ipv6": ("--set", "ipv6=true"),
     "alone": (
         *("--set", "gateway.enabled=false,drafter.placement=none,networkPolicy.enabled=false"),
         *("--set", "podDisruptionBudget.enabled=false,serviceAccount.name=mine"),

@@ -45,6 +45,11 @@ labels:
 {{ include "draftwire.fullname" .root }}-{{ .component }}.{{ .root.Release.Namespace }}.svc
 {{- end }}
 
+{{/* The host on which a container listens to be reached at its pod's address, of whichever family that is. */}}
+{{- define "draftwire.everywhere" -}}
+{{ ternary "[::]" "0.0.0.0" .Values.ipv6 }}
+{{- end }}
+
 {{/* An image. Arguments: root, name (draftwire-NAME), suffix of its tag. */}}
 {{- define "draftwire.image" -}}
 {{- with .root.Values.image }}

@@ -7,7 +7,11 @@ metricsPort, volumes, the beginning of the names of its own volumes and ports; v
 {{- define "draftwire.serviceContainer" -}}
 {{- $values := index .root.Values .component -}}
 {{- $gpus := int $values.gpus -}}
-{{- $settings := merge (deepCopy $values.settings) .settings (dict "metrics-listen" (printf "0.0.0.0:%v" .metricsPort)) -}}
+{{- $everywhere := include "draftwire.everywhere" .root -}}
+{{- $settings := merge (deepCopy $values.settings) .settings (dict "metrics-listen" (printf "%s:%v" $everywhere .metricsPort)) -}}
+{{- if .root.Values.ipv6 }}
+{{- $settings = merge $settings (dict "listen" (printf "%s:%v" $everywhere .port)) }}
+{{- end -}}
 {{- if eq (dig "engine" "" $settings) "vllm" }}
 {{- /* vLLM finds the GPUs itself. */}}
 {{- if gt $gpus 1 }}
