@@ -2,7 +2,7 @@
 
 All three keep the tokens at or above some value of s = logit / T, so no filter builds a mask over the vocabulary.
 Tokens tied with the last one kept are kept too: dropping some of them would need an order among equals, which no
-request specifies. The order of the filters is vLLM's:
+request specifies. The order of the filters is transformers':
 
     s = logit / T;  keep the k largest;  of these keep the smallest set whose probability reaches top_p;
     keep those with at least min_p of the largest probability
