@@ -41,6 +41,16 @@ def test_all_tests_run_every_night() -> None:
     assert steps(nightly)[-1]["run"] == "make test-all"
 
 
+def test_every_night_has_the_programs_of_the_tests() -> None:
+    """A package that Ubuntu does not have would end the run before the tests. GitHub's machines have Chromium."""
+    lines = re.findall(r"^install \S+ (.+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    packages = {package for line in lines for package in line.split()}
+    (step,) = [
+        each["run"] for each in steps(ROOT / ".github/workflows/nightly.yml") if "apt-get" in each.get("run", "")
+    ]
+    assert set(step.replace("\\\n", " ").rpartition("--no-install-recommends")[2].split()) == packages - {"chromium"}
+
+
 @every
 def test_a_workflow_has_the_schema(file: Path) -> None:
     assert schema_errors(file, WORKFLOW) == ""
