@@ -83,6 +83,16 @@ def test_every_module_has_its_line_in_the_catalogue() -> None:
         assert re.search(rf"^\| `{re.escape(name)}` \| .+ \|$", section, re.MULTILINE), path
 
 
+def test_every_room_of_a_package_is_named() -> None:
+    section = read("docs/architecture.md").partition("\nThe rooms of each package")[2].partition("\n\n`")[0]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE))
+    assert len(rows) == 8
+    for package, row in rows.items():
+        folder = ROOT / ("sdk" if package == "draftwire" else "") / package.replace(".", "/")
+        rooms = {room.parent.name for room in folder.glob("*/__init__.py")}
+        assert rooms and rooms - set(re.findall(r"`(\w+)`", row)) == set(), package
+
+
 def test_every_setting_is_explained() -> None:
     settings = read("docs/settings.md").partition("\n## Tuning\n")[0]
     rows = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", settings, re.MULTILINE))
