@@ -1,5 +1,6 @@
 """The documents keep up with the code: reasons, modules, settings, and working links."""
 
+import json
 import re
 from pathlib import Path
 
@@ -34,6 +35,9 @@ DOCUMENTS = sorted(
     )
 )
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+SERVICES = ("verifier", "drafter", "gateway")
+COMMAND = re.compile(r"^(?:[A-Z_]+=\S* )*(?:python -m (\w+_service)|(draftwire))( .*)?$", re.MULTILINE)
+"""A command line with variables before it: the service or draftwire, and what follows."""
 
 
 def read(document: str | Path) -> str:
@@ -73,6 +77,22 @@ def test_every_command_is_told_of() -> None:
     rows = re.findall(r"^\| (`draftwire .+?) \| ", section, re.MULTILINE)
     told = {command.partition(" ")[0] for row in rows for command in re.findall(r"`draftwire ([^`]+)`", row)}
     assert told == set(typer.main.get_group(app).commands)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_commands_have_the_flags_that_they_are_given(document: Path) -> None:
+    surface = json.loads(read("tests/surface/surface.json"))
+    known = {f"{name}_service": surface["flags of the services"][f"python -m {name}_service"] for name in SERVICES}
+    known |= {name: " ".join(flags).split() for name, flags in surface["commands"].items()}
+    groups = {name.rpartition(" ")[0] for name in known}
+    text = read(document).replace("\\\n", " ")
+    lines = [*FENCED.findall(text), *re.findall(r"`([^`]+)`", FENCED.sub("", text).replace("\n", " "))]
+    for service, client, rest in (found for each in lines for found in COMMAND.findall(each)):
+        name, words = service or client, re.split(r" #| -- ", rest)[0].split()
+        while words and f"{name} {words[0]}" in known:
+            name = f"{name} {words.pop(0)}"
+        assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", " ".join(words))) <= {*known[name], "--help", "--config"}, rest
+        assert name not in groups or not words or words[0].startswith("-"), rest
 
 
 def test_every_module_has_its_line_in_the_catalogue() -> None:
