@@ -74,6 +74,14 @@ def test_the_schema_has_each_value() -> None:
             node = node["properties"][part]
 
 
+def test_templates_read_each_value_and_no_other() -> None:
+    text = "".join(each.read_text() for each in (CHART / "templates").iterdir())
+    names = [name for name, _ in leaves(VALUES)]
+    assert [name for name in names if not re.search(rf"\.{name.rpartition('.')[2]}\b", text)] == []
+    read = set(re.findall(r"\.Values\.([\w.]+)", text))
+    assert {each for each in read if not any(f"{name}.".startswith(f"{each}.") for name in names)} == set()
+
+
 def test_the_version_is_that_of_the_images() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     (version,) = re.findall(r"^ARG DRAFTWIRE_VERSION=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
