@@ -201,23 +201,25 @@ class TestCompiler:
         assert not gpu or "gcc libc6-dev" in called.read_text()
 
 
-def test_a_gpu_image_may_have_the_packages_that_gpus_were_measured_with(tmp_path: Path) -> None:
-    measured = STEPS / "measured.txt"
-    newest = next(each for each in results() if each.benchmark == "gpu")
-    pinned = dict(line.split("==") for line in measured.read_text().splitlines() if "==" in line)
-    assert {name: newest.versions[name] for name in ("torch", "transformers")}.items() <= pinned.items()
-    program = (STEPS / "install_packages.sh").read_text().split("<<'PYTHON'\n")[1].split("\nPYTHON\n")[0]
-    for files in ([], [str(measured)]):
-        command = [sys.executable, "-c", program, str(ROOT), "serve,gpu", str(tmp_path), *files]
-        subprocess.run(command, check=True, timeout=LONG_PATIENCE)
-        wanted, bounds = (
-            (tmp_path / name).read_text().splitlines() for name in ("requirements.txt", "constraints.txt")
-        )
-        assert any(line.startswith("accelerate>=") for line in wanted)
-        assert any(line.startswith("safetensors==") for line in bounds)
-        assert (f"torch=={pinned['torch']}" in wanted) == bool(files)
-        (torch,) = (line for line in bounds if line.startswith("torch=="))
-        assert (torch == f"torch=={pinned['torch']}") == bool(files)
+@pytest.mark.processes
+class TestPackages:
+    def test_a_gpu_image_may_have_the_packages_that_gpus_were_measured_with(self, tmp_path: Path) -> None:
+        measured = STEPS / "measured.txt"
+        newest = next(each for each in results() if each.benchmark == "gpu")
+        pinned = dict(line.split("==") for line in measured.read_text().splitlines() if "==" in line)
+        assert {name: newest.versions[name] for name in ("torch", "transformers")}.items() <= pinned.items()
+        program = (STEPS / "install_packages.sh").read_text().split("<<'PYTHON'\n")[1].split("\nPYTHON\n")[0]
+        for files in ([], [str(measured)]):
+            command = [sys.executable, "-c", program, str(ROOT), "serve,gpu", str(tmp_path), *files]
+            subprocess.run(command, check=True, timeout=LONG_PATIENCE)
+            wanted, bounds = (
+                (tmp_path / name).read_text().splitlines() for name in ("requirements.txt", "constraints.txt")
+            )
+            assert any(line.startswith("accelerate>=") for line in wanted)
+            assert any(line.startswith("safetensors==") for line in bounds)
+            assert (f"torch=={pinned['torch']}" in wanted) == bool(files)
+            (torch,) = (line for line in bounds if line.startswith("torch=="))
+            assert (torch == f"torch=={pinned['torch']}") == bool(files)
 
 
 @pytest.fixture(scope="module")
