@@ -67,11 +67,13 @@ def test_the_nearest_and_cheapest_fit() -> None:
     assert fit(near, seconds, 65.0) == (["near", "unrecorded", "far"], ["long"])
 
 
-def test_changes_since_a_commit() -> None:
-    if subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False).returncode:
-        pytest.skip("this is no clone")
-    assert changed_files("HEAD") == []
-    assert changed_files("0" * 40) is None
+@pytest.mark.processes
+class TestGit:
+    def test_changes_since_a_commit(self) -> None:
+        if subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False).returncode:
+            pytest.skip("this is no clone")
+        assert changed_files("HEAD") == []
+        assert changed_files("0" * 40) is None
 
 
 def test_the_last_full_run_is_a_commit() -> None:

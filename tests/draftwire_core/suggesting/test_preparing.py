@@ -21,6 +21,8 @@ from tests.harness.checkout import ROOT
 from tests.harness.models.hollow_models import hollow_checkpoint
 from tests.harness.stand_ins.hub_server import serving_hub
 
+pytestmark = pytest.mark.processes
+
 MB = 1_000_000
 QWEN = {"model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 4096, "vocab_size": 151936}
 LARGE = {"lm_head.weight": 16000 * MB}

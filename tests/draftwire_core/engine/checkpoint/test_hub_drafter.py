@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness.checkout import ROOT
 from tests.harness.stand_ins.hub_server import serving_hub
+
+pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import json

@@ -12,6 +12,8 @@ import pytest
 
 from tests.harness.stand_ins.hub_server import serving_hub
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import json, logging, sys
