@@ -134,7 +134,7 @@ class Consistency:
             assert len(names) == len(set(names))
             assert {port["targetPort"] for port in service["spec"]["ports"]} <= set(names)
             workload = release.workloads[component]
-            assert workload["spec"]["selector"]["matchLabels"] == release.labels(component)
+            assert selects(workload["spec"]["selector"], release.labels(component))
             if workload["kind"] == "StatefulSet":
                 assert workload["spec"]["serviceName"] == service["metadata"]["name"]
                 assert service["spec"]["clusterIP"] == "None"  # so that the name resolves to all pods

@@ -178,6 +178,18 @@ def test_models_take_the_place_of_the_verifier() -> None:
     assert {"name": "serving", "mountPath": folder, "readOnly": True} in gateway["volumeMounts"]
 
 
+def test_a_gateway_of_several_models_may_call_the_verifiers_of_other_releases() -> None:
+    own, other = Manifests(rendered("models")), Manifests(render("other"))
+    ways = (
+        ("to", own.of_kind("NetworkPolicy")["gateway"]["spec"]["egress"], other.labels("verifier")),
+        ("from", other.of_kind("NetworkPolicy")["verifier"]["spec"]["ingress"], own.labels("gateway")),
+    )
+    for end, rules, labels in ways:
+        called = [rule for rule in rules if {"protocol": "TCP", "port": 50051} in rule["ports"]]
+        peers = [peer["podSelector"] for rule in called for peer in rule[end] if "podSelector" in peer]
+        assert any(selects(each, labels) for each in peers), end
+
+
 def test_named_keys_are_mounted_as_a_folder() -> None:
     """A single file of a secret would not change with the secret."""
     gateway = Manifests(rendered("secured")).containers["gateway"]
