@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -75,7 +76,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
             checks = ArgumentChecks()
             app.state.gateway = State(settings, models, Responder(settings, metrics, checks), metrics)
             if settings.console:
-                app.router.routes.extend(console_routes(lambda: models.first.client))
+                app.router.routes.extend(console_routes(lambda: models.first.client, app.state.ending))
             app.state.bodies = BodyReader(settings.max_body_elements)
             try:
                 yield
@@ -93,6 +94,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         exception_handlers=_handlers(metrics),
         telemetry=TELEMETRY,
     )
+    app.state.ending = asyncio.Event()  # set when the gateway begins to shut down
     keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description only; KeyCheck does the work
     for router in (completions.router, responses.router, models.router, tokens.router):
         app.include_router(router, dependencies=keyed)

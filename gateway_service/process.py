@@ -37,6 +37,11 @@ class HttpServer(uvicorn.Server):
     `run_service` does not fit: uvicorn ends its connections itself, within its own grace time.
     """
 
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        """ending: is set when the server begins to end."""
+        super().__init__(config)
+        self._ending = ending
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts the server and logs its address."""
         await super().startup(sockets)
@@ -57,6 +62,7 @@ class HttpServer(uvicorn.Server):
             self.force_exit = True
         log.info("shutting down", reason=signal.Signals(number).name)
         self.should_exit = True
+        self._ending.set()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,7 +95,7 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
     if tls is not None:
         config.load()
         config.ssl = tls.context()
-    server = HttpServer(config)
+    server = HttpServer(config, app.state.ending)
     try:
         uvloop.run(server.serve())
     except SystemExit:  # from uvicorn, which has logged why it cannot start, with its own status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -25,14 +26,14 @@ STATIC = Path(__file__).parent / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def console_routes(client: Callable[[], AsyncClient]) -> list[BaseRoute]:
+def console_routes(client: Callable[[], AsyncClient], ending: asyncio.Event) -> list[BaseRoute]:
     """Returns the routes of the console for the verifier of a client. client: returns the current one, which the caller
-    closes.
+    closes. ending: set when the gateway begins to shut down.
 
     The surrounding application checks API keys. After a 401 for a path below ``/console/api/`` the page asks for a key
     and sends it as a bearer token. The page itself and its files hold no secret.
     """
-    states = StateEvents(client)
+    states = StateEvents(client, ending)
     pool = PoolApi(lambda: client().drafters)
 
     async def generate(request: Request) -> Response:

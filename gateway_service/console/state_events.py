@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from draftwire import AsyncClient, DeadlineExceededError
+from draftwire import AsyncClient, DeadlineExceededError, ShuttingDownError
 from gateway_service.console.api_errors import ApiError
 from gateway_service.console.descriptions import describe_drafter, describe_rollout, describe_verifier
 from gateway_service.console.event_stream import Event, Events
@@ -22,9 +22,11 @@ PATIENCE = 15.0
 class StateEvents:
     """Streams states to a limited number of pages."""
 
-    def __init__(self, client: Callable[[], AsyncClient]) -> None:
-        """client: returns the current client, which each page keeps while it follows."""
+    def __init__(self, client: Callable[[], AsyncClient], ending: asyncio.Event) -> None:
+        """client: returns the current client, which each page keeps while it follows. ending: set when the gateway
+        begins to shut down, which pages would hold up that follow without end."""
         self._client = client
+        self._ending = ending
         self._pages = 0
 
     def follow(self) -> Events:
@@ -43,16 +45,21 @@ class StateEvents:
             client = self._client()
             async with client.drafters.watch() as changes:
                 change = asyncio.ensure_future(anext(changes))  # the first one comes immediately
+                ending = asyncio.ensure_future(self._ending.wait())
                 try:
                     while True:
-                        done, _ = await asyncio.wait({change}, timeout=PERIOD)
+                        awaited = {change, ending}
+                        done, _ = await asyncio.wait(awaited, timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
+                        if ending in done:
+                            raise ShuttingDownError("the gateway is shutting down")
                         if done:
                             change.result()
                             change = asyncio.ensure_future(anext(changes))
                         yield await self._state(client)
                 finally:
                     change.cancel()
-                    await asyncio.wait({change})
+                    ending.cancel()
+                    await asyncio.wait({change, ending})
         finally:
             self._pages -= 1
 

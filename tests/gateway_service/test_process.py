@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.harness.services.services import Services
@@ -50,3 +51,13 @@ def test_lines_of_libraries_have_the_form_of_its_own(services: Services, fake: T
     assert set(own) == {"event", "level", "timestamp", "build", "settings"}
     assert "'shutdown_grace_seconds': 0" in str(own["settings"])
     assert gateway.stop() == 0
+
+
+def test_an_open_console_does_not_hold_up_the_end(services: Services, fake: TellingVerifier) -> None:
+    gateway = services.gateway("--verifier", fake.address, "--shutdown-grace-seconds", "600")
+    with httpx.stream("GET", f"{gateway.url}/console/api/state", timeout=PATIENCE) as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: state"
+        assert gateway.stop() == 0
+        assert any("the gateway is shutting down" in line for line in lines)
+    assert [event for event in gateway.events() if event["level"] == "error"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -54,7 +55,8 @@ def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> I
             app.state.bodies.close()
 
     checks = [Middleware(KeyCheck, key=key)] if key is not None else []
-    app = Starlette(routes=console_routes(lambda: client), middleware=checks, lifespan=lifespan)
+    routes = console_routes(lambda: client, asyncio.Event())
+    app = Starlette(routes=routes, middleware=checks, lifespan=lifespan)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
