@@ -7,7 +7,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.device.choices import Weights
 from draftwire_core.engine.kv.kv_slots import KvCache
-from draftwire_core.engine.model.attention.rotary_factors import original_context, settle_factors
+from draftwire_core.engine.model.attention.rotary_factors import original_context, settle_factors, stretched_context
 from draftwire_core.engine.model.backends.backend import Backend, StepRunner
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
 from draftwire_core.engine.model.model_facts import (
@@ -27,12 +27,14 @@ def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> i
     """Tokens of the longest sequence. config: of the text decoder. asked: `--context-length`; None for the default.
 
     The default is what the model declares, but for a model with two sets of rotary factors what the short ones are for:
-    up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared.
+    up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared, with YaRN's
+    factor.
     """
     declared = getattr(config, "max_position_embeddings", None)
     longest = int(declared or _UNDECLARED)
     if asked is None:
         return min(longest, original_context(config) or longest)
+    longest = max(longest, stretched_context(config))
     if declared and asked > longest:
         raise ModelLoadError(f"model {name}: --context-length {asked} is longer than the model's {longest} tokens")
     return asked

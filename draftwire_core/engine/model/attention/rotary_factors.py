@@ -30,6 +30,15 @@ def original_context(config: PretrainedConfig) -> int | None:
     return original
 
 
+def stretched_context(config: PretrainedConfig) -> int:
+    """Positions up to which YaRN stretches the context of a model; 0 for others. The model cards of Qwen 3 and SmolLM 3
+    add it to a configuration that keeps the shorter length. config: of the text decoder"""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "yarn":
+        return 0
+    return int((rope.get("factor") or 0) * (rope.get("original_max_position_embeddings") or 0))
+
+
 def settle_factors(model: nn.Module, context_length: int) -> str | None:
     """Gives the embeddings of `model` the factors for sequences of up to `context_length` tokens, for good.
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import MambaConfig
+from transformers import MambaConfig, Qwen3Config
 
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.described_model import context_of
@@ -68,6 +68,16 @@ def test_other_models_have_their_declared_context_or_less() -> None:
     assert less.fingerprint == whole.fingerprint
     with pytest.raises(ModelLoadError, match="--context-length 2049 is longer than the model's 2048 tokens"):
         PackedModel(model, 400, context_length=2049)
+
+
+def test_what_yarn_stretches_to_may_be_asked_for() -> None:
+    """As the model card of Qwen 3 describes it."""
+    yarn = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768}
+    config = Qwen3Config(max_position_embeddings=40960, rope_parameters=yarn)
+    assert context_of(config, None) == 40960
+    assert context_of(config, 131072) == 131072
+    with pytest.raises(ModelLoadError, match="--context-length 131073 is longer than the model's 131072 tokens"):
+        context_of(config, 131073)
 
 
 def test_models_that_declare_none_have_any() -> None:
