@@ -325,6 +325,24 @@ async def test_a_multi_token_prediction_layer_in_a_service(services: Services, t
             await verifier.pool.changes.detach(REMOTE)
 
 
+class TestAPause:
+    @pytest.fixture(autouse=True)
+    def tireless(self) -> None:
+        """Overrides the fixture that disables pausing."""
+
+    async def test_it_is_tried_again_though_it_gets_no_features_meanwhile(
+        self, verifier: InProcessVerifier, remote: ModelChanges
+    ) -> None:
+        verifier.engine.drafts_awaited = False
+        request = order(PROMPTS[0], 60, sampling=greedy())
+        plain = await verifier.plain(request)
+        policy = (await verifier.pool.membership.attach(REMOTE, "")).pause_policy
+        policy._account.open, policy._account.balance = False, 0.0
+        assert (await verifier.generate(request)).token_ids == plain.token_ids
+        assert not policy.paused
+        assert verifier.state(REMOTE).draft_tokens > 0
+
+
 class TestASlowMap:
     @pytest.fixture(autouse=True)
     def tireless(self) -> None:

@@ -78,7 +78,7 @@ class DrafterConversation:
         self._full_until = 0.0
         """Event loop time until which the drafter accepts no more sequences."""
         self._flood_limit = FloodLimit(clocks.now)
-        self._open = OpenSequences(last_epoch, self._flood_limit)
+        self._open = OpenSequences(last_epoch, self._flood_limit, CAPABILITY_FEATURES in peer.capabilities)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
         self._faults = DrafterFaults(drafter, self._wire, standing.breaker)
         self._gathering = Gathering(peer.capabilities, drafter.stats)
@@ -144,8 +144,7 @@ class DrafterConversation:
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
         opening = self._open.open(request, credit)
         # Features are made from the beginning of a sequence on, for a drafter that has it.
-        reads_features = CAPABILITY_FEATURES in self.peer.capabilities
-        if self._drafter.pause_policy.paused and not opening.always_draft and not reads_features:
+        if self._drafter.pause_policy.paused and not opening.always_draft and not opening.reads_features:
             opening.ready.set_result(True)
         else:
             self._begin(opening)
@@ -170,12 +169,12 @@ class DrafterConversation:
         began = self._clocks.spent()
         policy = self._drafter.pause_policy
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
-        drafted_for, on_demand = self._open.hold(outcomes, hidden_states=hidden_states)
         paused = policy.paused
+        drafted_for, on_demand = self._open.hold(outcomes, paused=paused, hidden_states=hidden_states)
         if drafted_for:
             policy.stepped(drafted_for, on_demand=on_demand)
         # A step that was drafted for has been charged with its slowdown; what is done on demand in a pause is free.
-        if (paused or not drafted_for) and self._open.catching_up(on_demand=not paused):
+        if (paused or not drafted_for) and self._open.catching_up(paused=paused):
             policy.catching_up()
         if not policy.paused:
             for opening in self._open.waiting:

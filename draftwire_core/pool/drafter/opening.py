@@ -33,6 +33,8 @@ class DrafterOpening:
     """Credit of the opening: maximum live nodes in the sequence's tree."""
     always_draft: bool = False
     """Whether the sequence's verdicts are sent even while the drafter is paused."""
+    reads_features: bool = False
+    """Whether the drafter cannot catch up without features, of which it gets none while it is paused."""
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Resolves to True once the drafter has caught up, or is paused; to False if it never will catch up."""
     caught_up: bool = False
@@ -51,6 +53,10 @@ class DrafterOpening:
     """The target's hidden state [hidden] at the last held token, for a drafter that drafts from it."""
     _sent: dict[int, float] = field(default_factory=dict)
     """Sending times by committed length, shortest first, from the last length that a proposal was based on."""
+
+    def waits(self, *, paused: bool) -> bool:
+        """Whether the drafter has nothing to do for the sequence until a pause ends. paused: whether it is paused."""
+        return self.waiting is not None or (paused and self.reads_features and not self.always_draft)
 
     def catch_up(self) -> None:
         """Records that the drafter has caught up."""
@@ -97,11 +103,12 @@ class DrafterOpening:
 class OpenSequences:
     """The sequences open on one stream, with the allowances that they have in its flood limit."""
 
-    def __init__(self, last_epoch: int, flood_limit: FloodLimit) -> None:
-        """last_epoch: epoch of the last opening on earlier streams."""
+    def __init__(self, last_epoch: int, flood_limit: FloodLimit, reads_features: bool = False) -> None:
+        """last_epoch: epoch of the last opening on earlier streams. reads_features: whether the drafter does."""
         self.epoch = last_epoch
         """Epoch of the last opening."""
         self._flood_limit = flood_limit
+        self._reads_features = reads_features
         self._openings: dict[int, DrafterOpening] = {}
 
     def __len__(self) -> int:
@@ -119,7 +126,8 @@ class OpenSequences:
         """Opens a sequence, which waits for `begin`. max_tree_nodes: its credit."""
         self.forget(request.sequence_id)
         order = request.order
-        opening = DrafterOpening(NOT_SENT, order.request_id, max_tree_nodes, order.always_draft, waiting=request)
+        opening = DrafterOpening(NOT_SENT, order.request_id, max_tree_nodes, order.always_draft, self._reads_features)
+        opening.waiting = request
         self._openings[request.sequence_id] = opening
         self._flood_limit.opened(max_tree_nodes)
         return opening
@@ -138,10 +146,11 @@ class OpenSequences:
         """The openings that have not begun, of requests that continue."""
         return [each for each in self._openings.values() if each.waiting is not None and not each.waiting.finished]
 
-    def catching_up(self, *, on_demand: bool) -> bool:
-        """Whether the drafter has yet to catch up with a sequence. on_demand: whether those that always draft count."""
+    def catching_up(self, *, paused: bool) -> bool:
+        """Whether the drafter has yet to catch up with a sequence. paused: whether it is paused; sequences that always
+        draft then do not count."""
         return any(
-            opening.waiting is None and not opening.caught_up and (on_demand or not opening.always_draft)
+            not (opening.waits(paused=paused) or opening.caught_up or (paused and opening.always_draft))
             for opening in self._openings.values()
         )
 
@@ -149,7 +158,7 @@ class OpenSequences:
     def working(self) -> bool:
         """Whether the drafter has something to compute even during a pause."""
         return any(
-            opening.always_draft or (opening.waiting is None and not opening.caught_up)
+            opening.always_draft or not (opening.waits(paused=True) or opening.caught_up)
             for opening in self._openings.values()
         )
 
@@ -163,16 +172,16 @@ class OpenSequences:
             opening.ready.set_result(False)
         return True
 
-    def hold(self, outcomes: Iterable[SequenceOutcome], *, hidden_states: bool) -> tuple[int, bool]:
+    def hold(self, outcomes: Iterable[SequenceOutcome], *, paused: bool, hidden_states: bool) -> tuple[int, bool]:
         """Holds a step's committed tokens. Returns the number of sequences that were drafted for, or wait for the end
-        of a pause, and whether any of those held always drafts."""
+        of a pause, and whether any of those held always drafts. paused: whether the drafter is paused."""
         drafted_for, on_demand = 0, False
         for outcome in outcomes:
             opening = self._openings.get(outcome.sequence_id)
             if opening is not None:
                 if opening.waiting is None:
                     opening.hold(outcome, hidden_states=hidden_states)
-                drafted_for += opening.caught_up or opening.waiting is not None
+                drafted_for += opening.caught_up or opening.waits(paused=paused)
                 on_demand |= opening.always_draft
         return drafted_for, on_demand
 

@@ -72,3 +72,9 @@ async def test_the_time_of_a_length(opening: DrafterOpening, outcomes: Iterator[
     assert opening.sent_at(13) == 1.0
     assert opening.sent_at(12) == -math.inf, "a drafter that knows 13 tokens is not asked about 12 any more"
     assert opening.sent_at(16) == 2.0
+
+
+@pytest.mark.parametrize(("always_draft", "waits"), [(False, True), (True, False)])
+async def test_one_that_needs_features_waits_for_the_end_of_a_pause(always_draft: bool, waits: bool) -> None:
+    one = DrafterOpening(3, "req-1", 8, always_draft, reads_features=True)
+    assert (one.waits(paused=True), one.waits(paused=False)) == (waits, False)
