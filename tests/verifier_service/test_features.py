@@ -20,6 +20,7 @@ from draftwire.v1.features_pb2 import FeatureMap
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire_core.engine.drafters.features.reading_drafter import ReadingDraft
 from draftwire_core.engine.text.tokenizer import Tokenizer
+from draftwire_core.pool.changes import swap as drafter_swap
 from draftwire_core.pool.drafter.features import check_features
 from draftwire_core.pool.standing import standings
 from draftwire_core.runtime.errors import ServiceError
@@ -41,6 +42,7 @@ from tests.harness.services.in_process_verifier import (
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
 from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
+from tests.harness.verifier.running import Running
 
 
 @pytest.fixture(scope="module")
@@ -341,6 +343,21 @@ class TestAPause:
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         assert not policy.paused
         assert verifier.state(REMOTE).draft_tokens > 0
+
+    async def test_a_swap_to_a_paused_one_ends(
+        self, verifier: InProcessVerifier, remote: ModelChanges, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 1.0)
+        verifier.engine.drafts_awaited = False
+        policy = (await verifier.pool.membership.attach(REMOTE, "")).pause_policy
+        policy._account.open, policy._account.balance = False, -100.0
+        first = ScriptedDrafter()
+        verifier.network.listen("first:1", first.converse)
+        await verifier.pool.membership.attach("first:1", "")
+        async with Running(verifier, max_tokens=60, speculation=SpeculationOptions(drafter="first:1")):
+            await verifier.until(lambda: first.open)
+            await verifier.pool.changes.swap("first:1", REMOTE)
+            assert [(each.name, each.sequences) for each in verifier.pool.describe()] == [(REMOTE, 1)]
 
 
 class TestASlowMap:

@@ -143,10 +143,11 @@ class DrafterConversation:
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
         opening = self._open.open(request, credit)
-        # Features are made from the beginning of a sequence on, for a drafter that has it.
-        if self._drafter.pause_policy.paused and not opening.always_draft and not opening.reads_features:
+        paused = self._drafter.pause_policy.paused and not opening.always_draft
+        if paused:
             opening.ready.set_result(True)
-        else:
+        # Features are made from the beginning of a sequence on, for a drafter that has it.
+        if not paused or opening.reads_features:
             self._begin(opening)
 
     def _begin(self, opening: DrafterOpening) -> None:
