@@ -77,7 +77,11 @@ class AnswerPlan:
         """Returns the parser of one answer."""
         schemas = {tool.name: tool.schema for tool in self.use.callable}
         return answer_parser(
-            self.chat_format, names(self.use.callable), reasoning=self._splits_reasoning, schemas=schemas
+            self.chat_format,
+            names(self.use.callable),
+            reasoning=self._splits_reasoning,
+            schemas=schemas,
+            calls_end_reasoning=not (self.use.enforced or self.form),
         )
 
     def call_id(self, answer: str, index: int) -> str:

@@ -43,8 +43,7 @@ class SpelledParser(StepwiseParser):
         self._spelling = spelling
         self._schemas = schemas
         self._marker, self._head_rest = split_begin(spelling)
-        self._bare = bare_begin(spelling)
-        self._markers = [each for each in (self._marker, self._bare) if each]
+        self._markers = begins(spelling)
         self._calls = 0
         self._at = _At.TEXT
         self._text = TextUntil(*self._markers)
@@ -231,3 +230,8 @@ def bare_begin(spelling: CallSpelling) -> str:
     rest = split_begin(spelling)[1].strip()
     named = spelling.style in ("parameters", "json") and not spelling.begin.strip()
     return rest if named and _OPENING.fullmatch(rest) else ""
+
+
+def begins(spelling: CallSpelling) -> list[str]:
+    """Returns the marks with which the first call may begin."""
+    return [each for each in (split_begin(spelling)[0], bare_begin(spelling)) if each]

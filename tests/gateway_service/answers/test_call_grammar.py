@@ -160,6 +160,20 @@ def test_a_call_without_its_first_mark_follows_its_schema(
     assert not taken(tokenizer, AnswerPlan(chat_format, REQUIRED, reasoning=True), frame.format(rome))
 
 
+def test_a_call_within_the_reasoning_is_one_if_no_grammar_holds(
+    models: dict[str, tuple[Tokenizer, ChatFormat]],
+) -> None:
+    """Qwen 3.5 often leaves out the end of its reasoning before a call. A grammar makes it write that end."""
+    tokenizer, chat_format = models["qwen 3.5"]
+    text = f"Rome?\n{SPELLED['qwen 3.5'][1]}"
+    free = AnswerPlan(chat_format, ToolUse([Tool("weather", parameters=CITY)], "auto"), reasoning=True)
+    assert not free.options()
+    assert Answer.read(free.parser(), text) == Answer("", "Rome?", [ROME])
+    strict = AnswerPlan(chat_format, AUTO, reasoning=True)
+    assert not taken(tokenizer, strict, text)
+    assert Answer.read(strict.parser(), text) == Answer("", text, [])
+
+
 def test_marks_around_a_text_are_left_out(models: dict[str, tuple[Tokenizer, ChatFormat]]) -> None:
     tokenizer, chat_format = models["command a"]
     text = "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is warm.<|END_RESPONSE|>"

@@ -46,6 +46,7 @@ FORMATS = [
     ChatFormat("mistral_args"),
     ChatFormat("harmony"),
     ChatFormat(None, "<think>", "</think>", reasoning_open=True),
+    ChatFormat("spelled", "<think>", "</think>", reasoning_open=True, spelling=call_spellings.QWEN_3_5),
 ]
 PIECES = [
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "<think>", "</think>", "<|channel|>",
@@ -109,6 +110,7 @@ LONG = {
     "calls": ("<|tool_call_start|>[", "clock(), weather(days=[1, {'a': 2}]), ", "]<|tool_call_end|>"),
     "a name": ("<function=", "weather" * 3, ">{}"),
     "messages": ("", "<|channel|>final<|message|>x<|end|>", ""),
+    "marks in reasoning": ("<think>", '<tool_call>{"name": "rm"} or ', "</think>"),
 }
 
 
@@ -117,7 +119,7 @@ WRITTEN_FOR = {
     "escapes": "mistral_args", "brackets": "llama", "reasoning": "hermes", "a parameter": "qwen 3.5",
     "a number": "glm", "spaces within a mark": "two tags", "tags that are text": "glm", "a quoted string": "gemma 4",
     "words": "gemma 4", "apostrophes": "lfm 2", "spaces behind apostrophes": "lfm 2", "calls": "lfm 2",
-    "a name": "qwen 3.5", "messages": "harmony",
+    "a name": "qwen 3.5", "messages": "harmony", "marks in reasoning": "hermes",
 }  # fmt: skip
 """The format whose marks a long answer has."""
 

@@ -1,6 +1,7 @@
 """Parsers of answers: however the text is cut, the parts are the same."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,7 @@ TWO_TAGS = spelled(
 """Marks of two tags on two lines, around keys and values."""
 CALLS_WITHOUT_END = spelled(CallSpelling("json", begin="<calls>", call_begin="<c>", name_end=":", call_end="</c>"))
 OPEN = ChatFormat(None, "<think>", "</think>", reasoning_open=True)
+CODER = replace(OPEN, tool_calls="spelled", spelling=call_spellings.QWEN_3_5)
 
 
 def parse(chat_format: ChatFormat, pieces: list[str]) -> list[Part]:
@@ -296,6 +298,25 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
     (OPEN, "so\n</think>\nwarm", [Reasoning("so"), Content("warm")]),
     (OPEN, "<think>\nso</think>warm", [Reasoning("so"), Content("warm")]),
     (OPEN, "so", [Reasoning("so")]),
+    (
+        THINK,
+        '<think>\nRome.\n<tool_call>\n{"name": "weather", "arguments": {"a": "</think>"}}\n</tool_call>\nwarm',
+        [Reasoning("Rome."), *calls('{"a": "</think>"}'), Content("warm")],
+    ),
+    (
+        THINK,
+        '<think>Use <tool_call>, or <tool_call>{"name": "rm"} so.</think><tool_call>{"name": "clock"}</tool_call>',
+        [Reasoning('Use <tool_call>, or <tool_call>{"name": "rm"} so.'), *calls("{}", name="clock")],
+    ),
+    (THINK, "<think><tool_call></think>warm", [Reasoning("<tool_call>"), Content("warm")]),
+    (THINK, "<think>a <tool_call>{", [Reasoning("a <tool_call>{")]),
+    (
+        CODER,
+        "Rome.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+        [Reasoning("Rome."), *calls('{"city": "Rome"}')],
+    ),
+    (CODER, "<function=clock>\n</function>\n</tool_call>", calls("{}", name="clock")),
+    (CODER, "A <function=clock> or so\n</think>warm", [Reasoning("A <function=clock> or so"), Content("warm")]),
 ]
 
 
