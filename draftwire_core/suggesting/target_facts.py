@@ -15,6 +15,7 @@ from draftwire_core.engine.checkpoint.gguf.gguf_header import GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_metadata import GgufArray, GgufMetadata
 from draftwire_core.engine.checkpoint.gguf.gguf_name import GgufName
 from draftwire_core.engine.checkpoint.plain_files import json_object
+from draftwire_core.engine.checkpoint.weight_files import INDEX, SINGLE, weight_map
 from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.suggesting.kv_values import HIDDEN, LAYERS, config_kv_values, gguf_kv_values, number_of
 from draftwire_core.suggesting.model_names import card_names, config_names, gguf_names
@@ -75,7 +76,7 @@ def facts_of(source: str | Checkpoint) -> TargetFacts:
         return _gguf_facts(checkpoint, checkpoint.gguf)
     try:
         fields = json_object(checkpoint.directory / CONFIG)
-        tensors = list(safetensors_tensors(checkpoint.directory))
+        tensors = list(safetensors_tensors(_safetensors(checkpoint)))
         heads = own_heads(checkpoint.directory)
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"model {checkpoint.name}: {error}") from error
@@ -84,6 +85,18 @@ def facts_of(source: str | Checkpoint) -> TargetFacts:
     )
     names = [checkpoint.name, *config_names(fields), *card_names(checkpoint.directory)]
     return config_facts(checkpoint.name, fields, names, tensors, total, heads)
+
+
+def _safetensors(checkpoint: Checkpoint) -> list[Path]:
+    """The files that the weights are read from. Some directories have a copy in another format next to them. Raises
+    ModelLoadError for an index that is damaged."""
+    directory = checkpoint.directory
+    if (directory / SINGLE).is_file():
+        return [directory / SINGLE]
+    if (directory / INDEX).is_file():
+        named = (directory / name for name in sorted(set(weight_map(checkpoint).values())))
+        return [file for file in named if file.exists()]
+    return sorted(directory.glob("*.safetensors"))
 
 
 def config_facts(

@@ -14,7 +14,6 @@ _EXPERTS = re.compile(r"\.experts\.|_exps\.")
 _ELSEWHERE = re.compile(r"(?:^|\.)(?:vision|visual|audio|mtp|multi_modal_projector|mm)[._]|vision_tower|\.nextn\.")
 """Names of tensors that generating text does not read: other modalities, and layers that draft."""
 _MOST_HEADER = 1 << 27
-_SAFETENSORS = ".safetensors"
 
 
 def bytes_per_token(tensors: Iterable[tuple[str, int]], expert_share: float) -> int:
@@ -34,12 +33,12 @@ def bytes_per_token(tensors: Iterable[tuple[str, int]], expert_share: float) -> 
     return round(total if has_head else total + embedding)
 
 
-def safetensors_tensors(directory: Path) -> Iterator[tuple[str, int]]:
-    """Yields names and bytes of the tensors in a directory's safetensors files.
+def safetensors_tensors(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
+    """Yields names and bytes of the tensors in safetensors files.
 
     Raises ValueError for a file that is damaged, and OSError.
     """
-    for path in sorted(directory.glob(f"*{_SAFETENSORS}")):
+    for path in files:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if not 2 <= size <= _MOST_HEADER:

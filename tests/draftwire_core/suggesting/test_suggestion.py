@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,18 @@ def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
     first = chosen(suggest(facts))
     assert first is not None
     assert first.name == "RedHatAI/gpt-oss-20b-speculator.eagle3"
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_copy_in_another_format_is_not_counted(split: bool, tmp_path: Path) -> None:
+    """As Mistral's repositories have one."""
+    place = hollow_checkpoint(tmp_path / "target", MISTRAL, LARGE)
+    (place / "consolidated.safetensors").write_bytes((place / "model.safetensors").read_bytes())
+    if split:
+        (place / "model.safetensors").rename(place / "model-00001-of-00001.safetensors")
+        index = {"weight_map": dict.fromkeys(LARGE, "model-00001-of-00001.safetensors")}
+        (place / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert facts_of(str(place)).weight_bytes == 16000 * MB
 
 
 def test_layers_of_the_checkpoint_come_first(tmp_path: Path) -> None:
