@@ -21,7 +21,9 @@ from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, Ggu
 from draftwire_core.engine.checkpoint.module_budget import skeleton
 
 _LAYER = re.compile(r"\.(layers|h|blocks)\.(\d+)\.")
-_DRAFTING = re.compile(r"blk\.(\d+)\.")
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+_SCALED = ("NVFP4",)
+"""Types whose tensors have factors in others next to them."""
 
 
 class GgufParameters:
@@ -48,12 +50,12 @@ class GgufParameters:
                 raise metadata.tensor_refusal(names[0], f"does not fit {parameter} of shape {list(shape)}") from error
             parts = []
             for name, expected in zip(names, shapes, strict=True):
-                parts.append(self._read(self._checked(name, expected)))
+                parts.append(self._scaled(self._read(self._checked(name, expected)), name, used))
                 used.add(name)
             found[parameter] = GgufParameter(shape, tuple(parts), change)
         layers = int(config.num_hidden_layers)
         for name in self._header.tensors:
-            drafting = _DRAFTING.match(name)
+            drafting = _BLOCK.match(name)
             unused = self._architecture.unused and re.fullmatch(self._architecture.unused, name)
             if name not in used and not unused and not (drafting and int(drafting[1]) >= layers):
                 raise metadata.tensor_refusal(name, f"is not known for architecture {self._architecture.name}")
@@ -96,6 +98,25 @@ class GgufParameters:
         if name is None:
             raise self._header.metadata.refusal("general.architecture", f"no tensor is known for {parameter}")
         return name.replace("blk.0.", f"blk.{layer[2]}.", 1) if layer else name
+
+    def _scaled(self, tensor: GgufTensor, name: str, used: set[str]) -> GgufTensor:
+        """A tensor with the factor that lies in another one next to it, as llama.cpp's converter writes NVFP4.
+
+        used: gets the names of tensors next to it. Raises ModelLoadError for a factor that is damaged.
+        """
+        base = name.removesuffix("weight")
+        entry = self._header.tensors.get(f"{base}scale")
+        if tensor.type not in _SCALED or base == name:
+            return tensor
+        used.add(f"{base}input_scale")  # of a product of few-bit inputs
+        if entry is None or any(_BLOCK.sub("", entry.name) in rule.names for rule in self._architecture.rules):
+            return tensor
+        used.add(entry.name)
+        expected = tensor.shape[:1] if len(tensor.shape) > 2 else (1,)
+        if entry.shape != expected or entry.type != "F32":
+            why = f"has type {entry.type} and shape {list(entry.shape)}, not F32 and {list(expected)}"
+            raise self._header.metadata.tensor_refusal(entry.name, why)
+        return replace(tensor, scale=self._read(entry).dequantised())
 
     def _checked(self, name: str, shape: Shape) -> GgufEntry:
         metadata = self._header.metadata

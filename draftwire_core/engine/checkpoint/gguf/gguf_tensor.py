@@ -27,6 +27,9 @@ class GgufTensor:
     raw: torch.Tensor
     """The blocks: uint8, [..., outputs, bytes per row], or [bytes]. Unless rows were moved, a view of the mapped file,
     which must not be written to."""
+    scale: torch.Tensor | None = None
+    """A factor of all values, float32 [1], or of those of each matrix, [matrices]; None for 1. Only for types that
+    become floats."""
 
     @property
     def plain(self) -> torch.Tensor | None:
@@ -42,12 +45,13 @@ class GgufTensor:
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
             if self.type in UNKNOWN_TO_GGUF:
                 return repacked_values(self.type, self.raw)
-            values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
-        return torch.from_numpy(values)
+            values = torch.from_numpy(dequantize(self.raw.numpy(), GGMLQuantizationType[self.type]))
+        return values if self.scale is None else values.mul_(self.scale.view(-1, *[1] * (values.dim() - 1)))
 
     def rows_of(self, index: int) -> GgufTensor:
         """One of the matrices of a tensor [matrices, outputs, inputs]."""
-        return GgufTensor(self.type, self.shape[1:], self.raw[index])
+        scale = None if self.scale is None else self.scale[index : index + 1]
+        return GgufTensor(self.type, self.shape[1:], self.raw[index], scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,12 +73,14 @@ class GgufParameter:
     @property
     def whole(self) -> GgufTensor | None:
         """The parameter in its blocks: a view of the mapped file, or a copy if rows are moved; None if its values are
-        changed, or its parts have different types."""
-        kind = self.parts[0].type
+        changed, or its parts have different types or factors."""
+        kind, scale = self.parts[0].type, self.parts[0].scale
         if any(part.type != kind for part in self.parts) or not self.change.keeps_blocks(kind):
             return None
         if self.change is SAME:
-            return GgufTensor(kind, self.shape, self.parts[0].raw)
+            return GgufTensor(kind, self.shape, self.parts[0].raw, scale)
+        if any(part.scale is not None for part in self.parts):
+            return None
         bytes_of = [part.raw if len(part.shape) > 1 else part.raw.view(part.shape[0], -1) for part in self.parts]
         moved = self.change.undone(bytes_of).reshape(*self.shape[:-1], -1)
         return GgufTensor(kind, self.shape, moved)

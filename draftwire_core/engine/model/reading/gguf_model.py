@@ -261,7 +261,7 @@ def _in_parts(weight: GgufTensor, found: Tensor) -> Iterator[tuple[GgufTensor, T
     at_once = max(1, _VALUES_AT_ONCE // weight.shape[1])
     for part, into in zip(weight.raw.split(at_once), found.split(at_once), strict=True):
         stop_if_abandoned()
-        yield GgufTensor(weight.type, (len(part), weight.shape[1]), part), into
+        yield GgufTensor(weight.type, (len(part), weight.shape[1]), part, weight.scale), into
     let_go(weight.raw)
 
 

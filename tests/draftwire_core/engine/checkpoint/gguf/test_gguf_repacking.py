@@ -10,8 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.checkpoint.gguf.gguf_header import BLOCK_SIZES, CONVERTED_TYPES
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufTensor
+from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.linear.block_weight import BlockWeight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
@@ -92,3 +94,46 @@ def test_a_file_whose_blocks_are_converted(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", config, weights, types.__getitem__)
     model = PackedModel.load(str(path), slots=64)
     assert run_self_test(model).bit_exact
+
+
+@pytest.mark.parametrize("layer", ["q_proj", "down_proj"])
+def test_a_factor_in_a_tensor_of_its_own(layer: str, tmp_path: Path) -> None:
+    """llama.cpp's converter writes one next to each tensor of NVFP4, and one for a layer's inputs."""
+    config = LlamaConfig(**SMALLEST)
+    torch.manual_seed(0)
+    weights = dict(AutoModelForCausalLM.from_config(config).state_dict())
+    module = f"model.layers.1.{'self_attn' if layer == 'q_proj' else 'mlp'}.{layer}.weight"
+    name = {"q_proj": "blk.1.attn_q", "down_proj": "blk.1.ffn_down"}[layer]
+    outputs, inputs = weights.pop(module).shape
+    blocks = np.random.default_rng(1).integers(0, 0x77, (outputs, inputs // 64 * 36), dtype=np.uint8)
+
+    def change(writer: gguf.GGUFWriter, factor: float | None = 0.75) -> None:
+        writer.add_tensor(f"{name}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.NVFP4)
+        if factor is not None:
+            writer.add_tensor(f"{name}.scale", np.full(1, factor, np.float32))
+            writer.add_tensor(f"{name}.input_scale", np.full(1, 0.1, np.float32))
+
+    plain = write_gguf(tmp_path / "plain.gguf", config, weights, change=lambda writer: change(writer, None))
+    scaled = write_gguf(tmp_path / "scaled.gguf", config, weights, change=change)
+    found, expected = (GgufFile.open(path).tensors[module] for path in (scaled, plain))
+    assert torch.equal(found.dequantised(), expected.dequantised() * 0.75)
+    stored = StoredWeights().of_parameter(found)
+    assert isinstance(stored, HalfWeight)
+    assert torch.equal(stored.raw, found.dequantised().clamp(-65504, 65504).half())
+    assert run_self_test(PackedModel.load(str(scaled), slots=64)).bit_exact
+    data = scaled.read_bytes()
+    entry = f"{name}.scale".encode() + (1).to_bytes(4, "little")
+    assert data.count(entry + (1).to_bytes(8, "little")) == 1
+    scaled.write_bytes(data.replace(entry + (1).to_bytes(8, "little"), entry + (2).to_bytes(8, "little")))
+    with pytest.raises(ModelLoadError, match=rf"{name}.scale: has type F32 and shape \[2\], not F32 and \[1\]"):
+        GgufFile.open(scaled)
+
+
+def test_factors_of_experts_are_their_own() -> None:
+    blocks = torch.from_numpy(np.random.default_rng(1).integers(0, 0x77, (2, 3, 36), dtype=np.uint8))
+    factors = torch.tensor([0.5, 3.0])
+    experts = GgufTensor("NVFP4", (2, 3, 64), blocks, factors)
+    for index in range(2):
+        expected = GgufTensor("NVFP4", (3, 64), blocks[index]).dequantised() * factors[index]
+        assert torch.equal(experts.rows_of(index).dequantised(), expected)
+        assert torch.equal(experts.dequantised()[index], expected)
