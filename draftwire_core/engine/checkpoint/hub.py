@@ -272,7 +272,8 @@ def _is_checkpoint(names: list[str], *, weights: bool) -> bool:
     """Whether a repository has what is needed of a checkpoint, or else no GGUF models in its place."""
     texts = {name for name in names if "/" not in name and name.endswith(_TEXTS)}
     if weights:
-        has_all = _CONFIG in texts and any("/" not in name and name.endswith(_FORMATS) for name in names)
+        own = (name for name in names if "/" not in name and name.startswith(_WEIGHTS))  # not an adapter's
+        has_all = _CONFIG in texts and any(name.endswith(_FORMATS) for name in own)
     else:
         has_all = not texts.isdisjoint(_TOKENIZERS)
     return has_all or not gguf_models(names)

@@ -36,6 +36,7 @@ FILES = {
     "lab/mixed": ["mmproj-Q4_K_M.gguf", "m-Q8_0.gguf", "README.md", "config.json"],
     "lab/eight": ["a-F16.gguf", "b-Q8_0.gguf"],
     "lab/first": ["b-F16.gguf", "a-BF16.gguf"],
+    "lab/tuned": ["config.json", "adapter_model.safetensors", "tuned-Q4_K_M.gguf"],
     "lab/none": ["mmproj-F16.gguf"],
     "lab/broken": ["m-Q4_0-00001-of-00002.gguf"],
 }
@@ -81,6 +82,7 @@ def test_models_by_tags_and_without(folder: Path, tmp_path: Path) -> None:
         "lab/eight:f16": "a-F16.gguf",
         "lab/first": "a-BF16.gguf",
         "lab/first:F16": "b-F16.gguf",
+        "lab/tuned": "tuned-Q4_K_M.gguf",
     }
     refused = {
         "lab/mixed:Q5_K_M": "has no GGUF model with the tag Q5_K_M; its tags are Q4_K_M, Q8_0",
