@@ -16,6 +16,8 @@ __all__ = ["CONFIG", "Checkpoint", "ModelLoadError", "check_source"]
 CONFIG = "config.json"
 _MISTRAL = "params.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+_WEIGHTS, _FORMATS = ("model", "pytorch_model"), (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
+"""Beginnings and ends of the names of a checkpoint's weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Checkpoint:
     def find(cls, source: str | Checkpoint, *, hub: bool = True, model: bool = True) -> Checkpoint:
         """Finds a checkpoint by the path of a directory or of a GGUF file, or by a hub id.
 
-        A directory without a configuration, with the files of one GGUF model, is that model. A hub id is owner/name, of
+        A directory without a checkpoint, with the files of one GGUF model, is that model. A hub id is owner/name, of
         a checkpoint or of GGUF models, of which one is fetched; owner/name:TAG, of the one with that quantisation; or
         owner/name/FILE.gguf. hf:// may stand before it. An existing path takes precedence. A source that looks like a
         path is never a hub id (`HubId.of`).
@@ -77,9 +79,7 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | HubId:
                 check_directory(path)
             except ValueError as error:
                 raise ModelLoadError(f"{what}: {error}") from error
-            if not any((path / name).is_file() for name in ((CONFIG,) if model else (CONFIG, *_TOKENIZERS))):
-                return _gguf_in(path, what, model)
-            return path
+            return path if _is_checkpoint(path, model) else _gguf_in(path, what, model)
         if path.is_file() and path.suffix == SUFFIX:
             return path
         if path.is_file():
@@ -90,6 +90,16 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | HubId:
     if hub_id is None or not hub:
         raise ModelLoadError(f"{what}: no such {_kind(source)}{_hint(source, hub_id, hub)}")
     return hub_id
+
+
+def _is_checkpoint(directory: Path, model: bool) -> bool:
+    """Whether a directory is a checkpoint, or has no GGUF models in the place of its weights, or of its tokenizer."""
+    names = [each.name for each in directory.iterdir() if each.is_file()]
+    if not model and not set(names).isdisjoint(_TOKENIZERS):
+        return True
+    # Repositories of GGUF models often have the configuration of the model that they were made of.
+    whole = model and any(name.startswith(_WEIGHTS) and name.endswith(_FORMATS) for name in names)
+    return CONFIG in names and (whole or not gguf_models(names))
 
 
 def _gguf_in(directory: Path, what: str, model: bool) -> Path:
@@ -104,7 +114,7 @@ def _gguf_in(directory: Path, what: str, model: bool) -> Path:
         names = [f"{directory / each.text}" for each in found[:_MOST_NAMED]]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         raise ModelLoadError(
-            f"{what}: the directory has no {CONFIG} and {len(found)} GGUF models; name one: {', '.join(names)}{more}"
+            f"{what}: the directory has no checkpoint and {len(found)} GGUF models; name one: {', '.join(names)}{more}"
         )
     if model:
         raise ModelLoadError(f"{what}: {_no_checkpoint(directory)}")

@@ -102,6 +102,19 @@ def test_a_gguf_file_is_one(tmp_path: Path) -> None:
     assert (found.gguf, found.from_hub) == (tmp_path / "model.gguf", False)
 
 
+def test_a_directory_of_a_gguf_model_may_have_a_configuration(tmp_path: Path) -> None:
+    """As clones of repositories that quantisers publish."""
+    for name in ("config.json", "m-Q8_0.gguf", "mmproj-F16.gguf"):
+        (tmp_path / name).touch()
+    file = tmp_path / "m-Q8_0.gguf"
+    assert Checkpoint.find(str(tmp_path)).gguf == Checkpoint.find(str(tmp_path), model=False).gguf == file
+    (tmp_path / "tokenizer.json").touch()
+    assert Checkpoint.find(str(tmp_path)).gguf == file
+    assert Checkpoint.find(str(tmp_path), model=False).gguf is None
+    (tmp_path / "model.safetensors.index.json").touch()
+    assert Checkpoint.find(str(tmp_path)).gguf is None
+
+
 @pytest.mark.parametrize("source", ["x" * 4000, "~nobody-has-this-name/model"])
 def test_names_that_the_system_refuses(source: str) -> None:
     with pytest.raises(ModelLoadError, match="no such directory"):

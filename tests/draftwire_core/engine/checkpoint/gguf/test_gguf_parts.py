@@ -178,4 +178,5 @@ def test_directories_of_gguf_files(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=both):
         Checkpoint.find(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
     assert Checkpoint.find(str(tmp_path)).gguf is None
