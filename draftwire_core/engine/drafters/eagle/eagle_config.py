@@ -38,8 +38,12 @@ _EAGLE_CONFIG: dict[str, object] = {
     "use_input_layernorm_in_first_layer": True,
     "use_last_layernorm": True,
     "use_mtp_layernorm": False,
+    "next_layer_regular": True,
+    "parallel_draft_step": 1,
 }
 """Fields of `eagle_config` with the only value that the layers here compute."""
+_OTHERS = ("eagle_aux_hidden_state_layer_ids", "parallel_draft_heads_num_layers")
+"""Other fields of `eagle_config`; the last one is about heads that checkpoints with one draft step do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,9 @@ def _original(fields: dict[str, Any]) -> EagleConfig:
     layers = decoder_layers(fields, "", own=_OWN | {"eagle_config"})
     aux = layer_ids(fields, "eagle_aux_hidden_state_layer_ids")
     eagle = object_of(fields, "eagle_config")
-    check_known(eagle, {*_EAGLE_CONFIG, "eagle_aux_hidden_state_layer_ids"}, "eagle_config.")
+    check_known(eagle, {*_EAGLE_CONFIG, *_OTHERS}, "eagle_config.")
     for name, only in _EAGLE_CONFIG.items():
-        if eagle.get(name, only) != only:
+        if eagle.get(name) not in (None, only):
             raise ValueError(f"eagle_config.{name} must be {only}, got {eagle[name]!r}")
     after = layer_ids(eagle, "eagle_aux_hidden_state_layer_ids", "eagle_config.")
     if aux is None and after is not None:

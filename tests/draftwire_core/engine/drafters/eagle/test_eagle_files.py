@@ -42,6 +42,14 @@ def test_both_layouts_are_the_same_network(tmp_path: Path) -> None:
             assert torch.equal(tensor, theirs.model.state_dict()[name])
 
 
+def test_what_nvidias_modelopt_writes(tmp_path: Path) -> None:
+    own = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2], "use_aux_hidden_state": True, "use_mtp_layernorm": False}
+    own |= {"use_input_layernorm_in_first_layer": True, "use_last_layernorm": True, "next_layer_regular": True}
+    own |= {"parallel_draft_step": 1, "parallel_draft_heads_num_layers": 1}
+    found = load_eagle(as_original(write_eagle(tmp_path), eagle_config=own), SHAPE, torch.float32)
+    assert found.aux_layers == (1, 2, 3)
+
+
 def test_the_usual_layers(tmp_path: Path) -> None:
     config = eagle_config()
     directory = change_config(write_eagle(tmp_path, config), eagle_aux_hidden_state_layer_ids=None)
@@ -138,6 +146,8 @@ def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words:
         ({"eagle_config": {"use_aux_hidden_state": False}}, "eagle_config.use_aux_hidden_state must be True"),
         ({"eagle_config": {"use_mtp_layernorm": True}}, "eagle_config.use_mtp_layernorm must be False"),
         ({"eagle_config": {"heads": 3}}, "eagle_config.heads is not supported"),
+        ({"eagle_config": {"parallel_draft_step": 4}}, "eagle_config.parallel_draft_step must be 1, got 4"),
+        ({"eagle_config": {"next_layer_regular": False}}, "eagle_config.next_layer_regular must be True"),
         ({"ffn_shared": True}, "ffn_shared is not supported"),
     ],
 )
