@@ -181,7 +181,7 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         device=config.device_config.device_type,
         tokenizer_sha256=tokenizer.sha256,
     )
-    info.eos_token_ids.extend(_eos_token_ids(engine, model))
+    info.eos_token_ids.extend(eos_token_ids(model, info.vocab_size))
     info.fingerprint = fingerprint_of(checkpoint.directory, tokenizer.sha256)
     info.numerics = hashlib.sha256(numerics.encode()).hexdigest()
     info.numerics_description = numerics
@@ -233,11 +233,16 @@ def _digest(directory: str) -> str:
     return found.hexdigest()[:12]
 
 
-def _eos_token_ids(engine: Any, model: Any) -> list[int]:
-    """Returns the tokens that end a text, by the checkpoint's generation_config.json, or else by its config.json."""
+def eos_token_ids(model: Any, vocab_size: int) -> list[int]:
+    """Returns the tokens that end a text, by the checkpoint's generation_config.json, or else by its config.json. Ids
+    that are no tokens, such as -1, are left out.
+
+    model: vLLM's configuration of it.
+    """
     ids = model.try_get_generation_config().get("eos_token_id")
     if ids is None:
         ids = getattr(model.hf_config, "eos_token_id", None)
     if ids is None:
         return []
-    return list(ids) if isinstance(ids, list | tuple) else [int(ids)]
+    named = map(int, ids if isinstance(ids, list | tuple) else [ids])
+    return [token for token in named if 0 <= token < vocab_size]

@@ -1,12 +1,13 @@
-"""The fingerprint of a target that vLLM serves, whose weights this process does not load."""
+"""What describes a target on vLLM, whose weights this process does not load: its fingerprint, and ends of texts."""
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.harness.checkout import MODELS
-from verifier_service.vllm.target import fingerprint_of
+from verifier_service.vllm.target import eos_token_ids, fingerprint_of
 
 
 @pytest.fixture
@@ -37,3 +38,14 @@ def test_weights_that_lie_elsewhere_count_by_the_directorys_name(copied: Path) -
     assert elsewhere != fingerprint_of(other, "t")
     (copied / "model.safetensors").touch()
     assert elsewhere != fingerprint_of(copied, "t")
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [([2, 7], 3, [2, 7]), (None, 3, [3]), ([-1, 2, 10], 3, [2]), (-1, 3, []), (None, None, [])],
+)
+def test_ends_of_texts_are_tokens(generation: object, config: object, expected: list[int]) -> None:
+    model = SimpleNamespace(
+        try_get_generation_config=lambda: {"eos_token_id": generation}, hf_config=SimpleNamespace(eos_token_id=config)
+    )
+    assert eos_token_ids(model, 10) == expected
