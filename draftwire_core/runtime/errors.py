@@ -15,9 +15,10 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 
 DOMAIN = "draftwire"
 """ErrorInfo.domain of every error."""
-_MOST_MESSAGE, _MOST_FIELD, _MOST_VIOLATIONS = 1000, 200, 16
-"""Limits on an error: characters of its message and of a field's path, and number of violations. These texts may repeat
-parts of the request, and travel in the call's trailers."""
+_MOST_MESSAGE, _MOST_FIELD, _MOST_VIOLATIONS, _MOST_OF_VIOLATIONS = 1000, 200, 16, 2400
+"""Limits on an error: bytes of its message, and of a field's path or a value of the metadata; number of violations, and
+bytes of them all. These texts may repeat parts of the request, and travel in the call's trailers: encoded, which makes
+bytes beyond ASCII three each, and a client that gets more than 8 KiB sees that as the reason instead."""
 _REASON_PREFIX = "ERROR_REASON_"
 
 
@@ -48,16 +49,21 @@ class ServiceError(Exception):
         retry_after_seconds: float | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self.message = shortened(message, _MOST_MESSAGE)
+        self.message = _cut(message, _MOST_MESSAGE)
         super().__init__(self.message)
         self.code = code
         self.reason = reason
+        named = field_violations[:_MOST_VIOLATIONS]
+        share = _MOST_OF_VIOLATIONS // max(1, len(named))
         self.field_violations = tuple(
-            FieldViolation(shortened(each.field, _MOST_FIELD), shortened(each.description, _MOST_MESSAGE))
-            for each in field_violations[:_MOST_VIOLATIONS]
+            FieldViolation(
+                _cut(each.field, min(_MOST_FIELD, share // 3)),
+                _cut(each.description, min(_MOST_MESSAGE, 2 * share // 3)),
+            )
+            for each in named
         )
         self.retry_after_seconds = retry_after_seconds
-        self.metadata = dict(metadata or {})
+        self.metadata = {name: _cut(value, _MOST_FIELD) for name, value in (metadata or {}).items()}
 
     @property
     def reason_name(self) -> str:
@@ -90,6 +96,12 @@ class ServiceError(Exception):
             retry.retry_delay.FromNanoseconds(round(self.retry_after_seconds * 1e9))
             details.append(retry)
         return details
+
+
+def _cut(text: str, most: int) -> str:
+    """Returns a text shortened to at most so many bytes."""
+    cuts = (shortened(text, most // size) for size in (1, 2, 3, 4))  # characters have up to four bytes
+    return next(each for each in cuts if len(each.encode(errors="replace")) <= most)
 
 
 async def abort_call(context: "grpc.aio.ServicerContext[Any, Any]", error: ServiceError) -> NoReturn:

@@ -1,4 +1,7 @@
+import base64
+import string
 from typing import cast
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -42,6 +45,23 @@ def test_what_a_request_said_is_cut() -> None:
     assert status.message.startswith("labels[xxx") and "..." in status.message
     assert status.ByteSize() < 30_000
     assert errors.not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter {name}!").message.endswith("x!")
+
+
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\u65e5", "\U0001f40d"])
+@pytest.mark.parametrize("number", [1, 2, 16])
+def test_trailers_are_not_too_large_for_clients(letter: str, number: int) -> None:
+    """gRPC refuses some above 8 KiB and all above 16, and the call then fails with RESOURCE_EXHAUSTED."""
+    violations = [errors.FieldViolation(f"labels[{letter * 2000}]", letter * 2000)] * number
+    for error in (
+        errors.invalid_fields(violations),
+        errors.failed_precondition(
+            ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH, letter * 2000, other_model=letter * 2000
+        ),
+    ):
+        status = error.to_status()
+        message = quote(status.message, safe=string.printable)
+        assert len(message) + len(base64.b64encode(status.SerializeToString())) < 7500
+        assert letter in status.message and "..." in status.message
 
 
 def test_several_fields_are_named_at_once() -> None:
