@@ -66,7 +66,8 @@ class FloodLimit:
         kind = message.WhichOneof("message")
         if kind == "pong":
             self._pings -= 1
-            if self._pings < 0:
+            self._left -= size // _MESSAGE_BYTES
+            if min(self._pings, self._left) < 0:
                 raise self._flood()
             return
         self.spend_proposals(message.proposals.proposals if kind == "proposals" else (), size)
@@ -99,5 +100,6 @@ def _room(max_tree_nodes: int) -> int:
 
 def _entries(proposals: Sequence[Proposal]) -> int:
     """Returns the number of proposals' nodes, or of entries that take as long to read. Draft distributions are as long
-    as the vocabulary if the acceptance rule needs them, so they count only by their bytes."""
-    return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in proposals)
+    as the vocabulary if the acceptance rule needs them, so their own entries count only by their bytes."""
+    entries = ((each.token_ids, each.parent_ids, each.log_probs, each.distributions) for each in proposals)
+    return sum(max(1, *map(len, each)) for each in entries)

@@ -1,6 +1,7 @@
 """A stream of messages between two peers, independent of transport."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
 from typing import Any, Protocol, Self, TypeVar
 
 import grpc
@@ -12,6 +13,8 @@ from draftwire_core.runtime.errors import DOMAIN, ServiceError
 SendT_contra = TypeVar("SendT_contra", contravariant=True)
 RecvT_co = TypeVar("RecvT_co", covariant=True)
 
+_MOST_DETAILS = 32
+"""Most details of a status that are looked at. A message may hold millions, each of which takes a microsecond."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -51,7 +54,7 @@ class StreamBroken(Exception):
 
     def _details(self, kind: Callable[[], Any]) -> Iterator[Any]:
         """Yields the details of a kind. Unreadable ones are skipped, because the other side may send anything."""
-        for detail in self.status.details:
+        for detail in islice(self.status.details, _MOST_DETAILS):
             message = kind()
             try:
                 if detail.Unpack(message):

@@ -3,7 +3,7 @@
 import pytest
 
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
-from draftwire.v1.proposal_pb2 import ProposalBatch
+from draftwire.v1.proposal_pb2 import DraftDistribution, Proposal, ProposalBatch
 from draftwire_core.pool.standing.flood_limit import FloodLimit
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
@@ -70,3 +70,17 @@ def test_megabytes_count_whatever_they_are(limit: FloodLimit) -> None:
     limit.spend(EMPTY, 1000 << 20)
     with pytest.raises(ServiceError):
         limit.spend(EMPTY, 100 << 20)
+
+
+def test_distributions_are_as_many_as_nodes_may_be(limit: FloodLimit) -> None:
+    """Empty ones take two bytes each, and microseconds once they are read."""
+    many = Proposal(token_ids=[3], parent_ids=[0], distributions=[DraftDistribution()] * 5000)
+    with pytest.raises(ServiceError, match="sends more than it was asked for"):
+        limit.spend(DraftResponse(proposals=ProposalBatch(proposals=[many])), 10_000)
+
+
+def test_an_answer_to_a_ping_is_short(limit: FloodLimit) -> None:
+    with pytest.raises(ServiceError, match="sends more than it was asked for"):
+        for number in range(100):
+            limit.asked()
+            limit.spend(DraftResponse(pong=Pong(number=number)), 16 << 20)

@@ -7,9 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import status_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2
 
-from draftwire_core.runtime.errors import ServiceError, at_capacity, shutting_down
+from draftwire_core.runtime.errors import DOMAIN, ServiceError, at_capacity, shutting_down
 from draftwire_core.runtime.rpc.grpc_stream import accept_call, open_call
 from draftwire_core.runtime.rpc.in_process_stream import in_process_call
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
@@ -475,3 +476,12 @@ async def test_details_that_are_damaged_or_contradict_the_code(
             await stream.read()
     assert caught.value.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
     assert caught.value.status.message == "not now"
+
+
+def test_few_details_of_a_status_are_looked_at() -> None:
+    """The other side may send millions, which a stream would wait for."""
+    told, empty = AnyMessage(), AnyMessage()
+    told.Pack(error_details_pb2.ErrorInfo(domain=DOMAIN, reason="AT_CAPACITY"))
+    for before, reason in ((3, "AT_CAPACITY"), (1000, None)):
+        broken = StreamBroken(status_pb2.Status(code=8, details=[*[empty] * before, told]))
+        assert broken.reason_name == reason
