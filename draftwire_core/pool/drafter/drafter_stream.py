@@ -22,6 +22,8 @@ DraftCall = MessageStream[DraftRequest, DraftResponse]
 
 _HANDSHAKE_SECONDS = 5.0
 _MAX_HELLO_BYTES = 65536
+_MAX_CAPABILITIES = 64
+"""Each step asks for some of them, whether or not the drafter is paused."""
 _MAX_QUEUED = 4096
 """Maximum number of messages that wait for the drafter to read them."""
 _PING_SECONDS = 1.0
@@ -48,6 +50,9 @@ async def shake_hands(stream: DraftCall, identity: PeerInfo, address: str) -> Pe
         raise draft_messages.handshake_fault(f"{address} did not begin with its handshake")
     if first.hello.ByteSize() > _MAX_HELLO_BYTES:
         raise draft_messages.handshake_fault(f"{address} sent a handshake of {first.hello.ByteSize()} bytes")
+    if len(first.hello.capabilities) > _MAX_CAPABILITIES:
+        number = len(first.hello.capabilities)
+        raise draft_messages.handshake_fault(f"{address} sent a handshake with {number} capabilities")
     unprintable = unprintable_field(first.hello)
     if unprintable is not None:
         raise draft_messages.handshake_fault(f"{address} sent a handshake whose {unprintable} is not printable")

@@ -167,6 +167,12 @@ class TestHandshake:
         assert error.reason_name == "HANDSHAKE_EXPECTED"
         assert f"whose {field} is not printable" in error.message
 
+    async def test_more_capabilities_than_each_step_can_look_through(self, verifier: InProcessVerifier) -> None:
+        greeting = hello(capabilities=[""] * 30_000)
+        error = await refused(verifier, ScriptedDrafter(greeting=greeting).converse)
+        assert error.reason_name == "HANDSHAKE_EXPECTED"
+        assert "sent a handshake with 30000 capabilities" in error.message
+
     async def test_the_verifier_says_who_it_is(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter()
         verifier.network.listen("good:1", drafter.converse)
