@@ -128,13 +128,16 @@ FetchWeights = Callable[[str, str, int], Awaitable[bytearray]]
 
 _FETCH_SECONDS = 120.0
 """Time that a drafter has to send its weights."""
+_MOST_PARTS, _LEAST_PART = 1024, 1 << 14
+"""Most parts of the weights, besides one for each of so many bytes. Reading any part, even an empty one, costs the
+verifier time in its event loop."""
 
 
 def fetching_weights(channels: AsyncChannels) -> FetchWeights:
     """Returns a function that fetches weights over channels."""
 
     async def fetch(address: str, sha256: str, size: int) -> bytearray:
-        weights, digest = bytearray(), hashlib.sha256()
+        weights, digest, parts = bytearray(), hashlib.sha256(), _MOST_PARTS + size // _LEAST_PART
         async with channels.open(address) as channel:
             call = channel.unary_stream(
                 GET_FEATURE_WEIGHTS.path,
@@ -149,7 +152,8 @@ def fetching_weights(channels: AsyncChannels) -> FetchWeights:
                 async for part in call:
                     weights += part.values
                     digest.update(part.values)
-                    if len(weights) > size:
+                    parts -= 1
+                    if len(weights) > size or parts < 0:
                         break
             except grpc.aio.AioRpcError as error:
                 raise StreamBroken.of(error.code(), f"the weights of its features: {error.details()}") from error
@@ -159,7 +163,7 @@ def fetching_weights(channels: AsyncChannels) -> FetchWeights:
             raise StreamBroken.of(
                 grpc.StatusCode.DATA_LOSS,
                 f"{address} sent other weights of its features than its handshake says: {len(weights)} bytes instead "
-                f"of {size}, or another hash",
+                f"of {size}, another hash, or too many parts",
             )
         return weights
 
