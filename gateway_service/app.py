@@ -74,7 +74,8 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         ):
             metrics.verifiers.follow(lambda: models.clients)
             checks = ArgumentChecks()
-            app.state.gateway = State(settings, models, Responder(settings, metrics, checks), metrics)
+            responder = Responder(settings, metrics, checks)
+            app.state.gateway = State(settings, models, responder, metrics)
             if settings.console:
                 app.router.routes.extend(console_routes(lambda: models.first.client, app.state.ending))
             app.state.bodies = BodyReader(settings.max_body_elements)
@@ -82,6 +83,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
                 yield
             finally:
                 app.state.bodies.close()
+                responder.close()
                 await checks.close()
 
     app = FastAPI(

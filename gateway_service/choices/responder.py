@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwire import AsyncClient, GenerateOptions, Generation
+from draftwire import AsyncClient, Chunk, GenerateOptions, Generation, PromptReport
 from draftwire_core.runtime.process.logs import get_logger
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.checked.argument_checks import ArgumentChecks, tools_of
@@ -30,8 +32,13 @@ log = get_logger(__name__)
 
 CACHED = "x-draftwire-cached-tokens"
 """Header with the number of prompt tokens that were found in the prefix cache; a stream has it in its usage."""
+_MANY = 4096
+"""Log-probabilities from which a response is written next to the event loop: some ten milliseconds of work."""
 _BYTES_OF_TOKEN = 4
 """Bytes of a text that are one token, by estimate, until the verifier has counted."""
+
+
+T = TypeVar("T")
 
 
 class Writer(Protocol):
@@ -60,6 +67,11 @@ class Responder:
         self._metrics = metrics
         self._checks = checks
         self._admission = Admission(settings.max_generations, metrics)
+        self._thread = ThreadPoolExecutor(1, "gateway-responses")
+
+    def close(self) -> None:
+        """Ends the thread that writes large responses."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def respond(
         self,
@@ -79,7 +91,9 @@ class Responder:
         """
         with _charged(request, orders) as charge, self._admission.taken(len(orders)):
             results = await until_disconnect(request.receive, self._run(client, named(orders, request), charge))
-        response = Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
+        told_of = [part for result in results for part in (result, result.prompt)]
+        text = await self._written(told_of, lambda: writer.whole(results).model_dump_json(exclude_unset=True))
+        response = Response(text, media_type="application/json")
         firsts = (result for order, result in zip(orders, results, strict=True) if not order.same_prompt)
         response.headers[CACHED] = str(sum(result.usage.cached_tokens for result in firsts))
         told = LeftOut(request, left_out)
@@ -124,6 +138,11 @@ class Responder:
                 code="invalid_value",
             )
 
+    async def _written(self, parts: Sequence[Generation | Chunk | PromptReport | None], write: Callable[[], T]) -> T:
+        """Returns what `write` makes of parts, in the thread if they have many log-probabilities."""
+        many = sum(_log_probs(part) for part in parts if part is not None) >= _MANY
+        return await asyncio.get_running_loop().run_in_executor(self._thread, write) if many else write()
+
     async def _run(self, client: AsyncClient, orders: Sequence[Order], charge: Charge | None) -> list[Generation]:
         async with GenerationRun(client, orders, self._metrics, charge) as run:
             return await run.results()
@@ -148,9 +167,10 @@ class Responder:
                         if each.result is not None:
                             results[each.index] = each.result
                         everything = [results[i] for i in range(len(orders))] if len(results) == len(orders) else None
-                        for chunk in writer.chunks(each, everything):
+                        write = _events_of(writer, each, everything)
+                        for data in await self._written((each.chunk, each.prompt), write):
                             begun = True
-                            yield event(chunk)
+                            yield data
         except GatewayError as error:
             if not begun:
                 raise
@@ -162,6 +182,16 @@ class Responder:
             if usage:
                 yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
         yield DONE
+
+
+def _events_of(writer: Writer, each: Event, results: Sequence[Generation] | None) -> Callable[[], list[bytes]]:
+    return lambda: [event(chunk) for chunk in writer.chunks(each, results)]
+
+
+def _log_probs(part: Generation | Chunk | PromptReport) -> int:
+    """Returns the number of log-probabilities of a part: all positions have as many, except a prompt's first."""
+    last = part.logprobs[-1] if part.logprobs else None
+    return 0 if last is None else len(part.logprobs) * (1 + len(last.top))
 
 
 def _charged(request: Request, orders: Sequence[Order]) -> AbstractContextManager[Charge | None]:

@@ -1,12 +1,14 @@
 """Completions with OpenAI's client and a verifier without a model."""
 
 import json
+import threading
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from gateway_service.openai import completion_response
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
@@ -163,6 +165,26 @@ async def test_the_prompts_log_probabilities(http: httpx.AsyncClient) -> None:
         str(second): {"logprob": -0.5, "rank": 1, "decoded_token": chr(second)},
         str(second + 1): {"logprob": -1.5, "rank": 2, "decoded_token": chr(second + 1)},
     }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_many_log_probabilities_are_written_beside_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """Those of a prompt of 32,768 tokens with 64 alternatives each take ten seconds."""
+    threads: list[int] = []
+    write = completion_response.prompt_logprobs
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return write(*given)
+
+    monkeypatch.setattr(completion_response, "prompt_logprobs", noted)
+    for prompt in ([5] * 20, [5] * 400):
+        body = {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "stream": stream}
+        assert (await http.post("/v1/completions", json=body)).text.count('"rank":1,') == len(prompt) - 1
+    few, many = threads
+    assert few == threading.get_ident() != many
 
 
 async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
