@@ -152,10 +152,12 @@ class GenerationRun:
             async for chunk in stream:
                 if order.prompt_alone:
                     continue
-                await self._events.put(Event(index, chunk, None, stream.prompt if first else None, stream.left_out))
+                prompt = await _prompt(order, stream) if first else None
+                await self._events.put(Event(index, chunk, None, prompt, stream.left_out))
                 first = False
             result = _without_output(stream.result) if order.prompt_alone else stream.result
-            await self._events.put(Event(index, None, result, stream.prompt if first else None, stream.left_out))
+            prompt = await _prompt(order, stream) if first else None
+            await self._events.put(Event(index, None, result, prompt, stream.left_out))
         except DraftwireError as error:
             failure = from_draftwire(error, order.names)
             failure.__cause__ = error
@@ -168,6 +170,13 @@ class GenerationRun:
             stream.cancel()
         for task in self._tasks:
             task.cancel()
+
+
+async def _prompt(order: Order, stream: AsyncGenerationStream) -> PromptReport | None:
+    """Returns the report on a prompt. One with log-probabilities takes long to make, so a thread does it."""
+    if order.options.get("prompt_logprobs") is None:
+        return stream.prompt
+    return await asyncio.to_thread(lambda: stream.prompt)
 
 
 def _without_output(result: Generation) -> Generation:

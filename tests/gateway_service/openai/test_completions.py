@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from draftwire._messages import reading
 from gateway_service.openai import completion_response
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
@@ -185,6 +186,23 @@ async def test_many_log_probabilities_are_written_beside_the_loop(
         assert (await http.post("/v1/completions", json=body)).text.count('"rank":1,') == len(prompt) - 1
     few, many = threads
     assert few == threading.get_ident() != many
+
+
+async def test_a_prompts_log_probabilities_are_read_beside_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    read = reading.read_prompt
+
+    def noted(message: Any) -> Any:
+        threads.append(threading.get_ident())
+        return read(message)
+
+    monkeypatch.setattr(reading, "read_prompt", noted)
+    for option in ({"echo": True}, {"prompt_logprobs": 1}):
+        assert (await http.post("/v1/completions", json={"prompt": PROMPT} | option)).status_code == 200
+    echoed, _, told, _ = threads
+    assert echoed == threading.get_ident() != told
 
 
 async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
