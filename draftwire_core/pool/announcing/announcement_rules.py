@@ -73,8 +73,8 @@ def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: b
 
 
 def check_dismissed(name: str, announcer: str | None, caller: Caller | None) -> None:
-    """Raises ServiceError if a drafter that was dismissed was announced with another token: a stranger neither brings
-    it back nor keeps it away. Administrators are exempt. announcer: as in `PooledDrafter`."""
+    """Raises ServiceError if a drafter that was dismissed was announced with another token: a stranger neither lets
+    it come back nor keeps it away. Administrators are exempt. announcer: as in `PooledDrafter`."""
     if caller is not None and Role.ADMIN not in caller.roles and announcer not in (None, caller.name):
         raise _others(name, caller)
 
