@@ -104,7 +104,8 @@ def columns(row: Tensor, rows: int) -> tuple[Tensor, int]:
 def rows_a_pass(logits: Tensor) -> int:
     """Number of whole rows to process at a time."""
     values = CPU_CHUNK if logits.device.type == "cpu" else GPU_CHUNK
-    return max(1, values // max(logits.shape[1], BINS))
+    width: int = max(logits.shape[1], BINS)
+    return max(1, values // width)
 
 
 def mass_of(relative: Tensor) -> Tensor:

@@ -101,5 +101,7 @@ def _room(max_tree_nodes: int) -> int:
 def _entries(proposals: Sequence[Proposal]) -> int:
     """Returns the number of proposals' nodes, or of entries that take as long to read. Draft distributions are as long
     as the vocabulary if the acceptance rule needs them, so their own entries count only by their bytes."""
-    entries = ((each.token_ids, each.parent_ids, each.log_probs, each.distributions) for each in proposals)
-    return sum(max(1, *map(len, each)) for each in entries)
+    return sum(
+        max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs), len(each.distributions))
+        for each in proposals
+    )

@@ -36,7 +36,7 @@ class SpelledGrammar:
         self.marker, self._rest = split_begin(spelling)
         """The marker that begins the first call, and what stands between it and the call."""
         self.bare = bare_begin(spelling)
-        """What begins a call without that marker, if models leave it out; else empty."""
+        """The beginning of a call without that marker, if models leave it out; else empty."""
         self.named = rules.new(" | ".join(self._tool(tool) for tool in tools))
         """The rule of a call, from its name or object on."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.drafters.model.slot_drafter import within
-from draftwire_core.engine.drafters.translation.questions import Expanded, OpenQuestions, Question
+from draftwire_core.engine.drafters.translation.questions import Expanded, OpenQuestions, TokenQuestion
 from draftwire_core.engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from draftwire_core.engine.drafters.translation.token_projection import TokenProjection
 from draftwire_core.engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
@@ -107,7 +107,9 @@ class ChildChoice:
             rest = each.rest
             if rest is None:
                 rest = self._projection.without(row, each.probabilities, begun[0])
-            self._questions.add(each.key, Question(each.draft, each.node, each.probabilities, rest, begun, each.known))
+            self._questions.add(
+                each.key, TokenQuestion(each.draft, each.node, each.probabilities, rest, begun, each.known)
+            )
         return reached
 
     def _keep_answer(self, each: Expanded, children: Sequence[Node]) -> list[Reached]:

@@ -33,7 +33,7 @@ class Expanded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class TokenQuestion:
     """The question whether a candidate after a node is a whole target token or the beginning of a longer one.
 
     The node gets its children once the draft model's prediction after the candidate is known. If this in turn begins
@@ -90,9 +90,9 @@ class OpenQuestions:
     """The questions of all sequences that have not been asked yet, at most one for a node."""
 
     def __init__(self) -> None:
-        self._questions: dict[Hashable, list[Question]] = {}
+        self._questions: dict[Hashable, list[TokenQuestion]] = {}
 
-    def of(self, key: Hashable) -> list[Question]:
+    def of(self, key: Hashable) -> list[TokenQuestion]:
         """Returns a sequence's questions about nodes that can still get children; drops the others."""
         questions = [question for question in self._questions.get(key, ()) if question.is_open]
         if questions:
@@ -101,12 +101,12 @@ class OpenQuestions:
             self.drop(key)
         return questions
 
-    def add(self, key: Hashable, question: Question) -> None:
+    def add(self, key: Hashable, question: TokenQuestion) -> None:
         """Adds a question, in place of another one about the same node."""
         others = [each for each in self._questions.get(key, ()) if each.node is not question.node]
         self._questions[key] = [*others, question]
 
-    def remove(self, key: Hashable, question: Question) -> None:
+    def remove(self, key: Hashable, question: TokenQuestion) -> None:
         """Removes a question that is asked now."""
         self._questions[key].remove(question)
 

@@ -11,7 +11,7 @@ from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, 
 from draftwire_core.engine.drafters.model.context_window import ContextWindow
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter
 from draftwire_core.engine.drafters.translation.child_choice import ChildChoice
-from draftwire_core.engine.drafters.translation.questions import OpenQuestions, Question
+from draftwire_core.engine.drafters.translation.questions import OpenQuestions, TokenQuestion
 from draftwire_core.engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from draftwire_core.engine.drafters.translation.token_projection import TokenProjection
 from draftwire_core.engine.drafters.translation.translated_draft import TranslatedDraft, end_of
@@ -142,12 +142,14 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
         return growth
 
-    def _asked(self, growing: Sequence[tuple[Hashable, TranslatedDraft]], most: int) -> list[tuple[Hashable, Question]]:
+    def _asked(
+        self, growing: Sequence[tuple[Hashable, TranslatedDraft]], most: int
+    ) -> list[tuple[Hashable, TokenQuestion]]:
         """Returns the questions that a step answers."""
         asked = [(key, question) for key, _ in growing for question in self._questions.of(key)]
         rows = ((question.draft.spec.verifier, len(question.spelling)) for _, question in asked)
         shares = self._shares.questions(rows, most)
-        chosen: list[tuple[Hashable, Question]] = []
+        chosen: list[tuple[Hashable, TokenQuestion]] = []
         for key, question in asked:
             verifier = question.draft.spec.verifier
             if shares[verifier] >= len(question.spelling):
