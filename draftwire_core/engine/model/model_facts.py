@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -45,11 +47,26 @@ def block_types(model: PreTrainedModel, *, converted: Container[str]) -> Counter
 
 
 def query_group_size(config: PreTrainedConfig) -> int | None:
-    """Query heads per key-value head; None without attention heads."""
-    heads = getattr(config, "num_attention_heads", None)
-    if not isinstance(heads, int) or heads < 1:
-        return None
-    return heads // int(getattr(config, "num_key_value_heads", None) or heads)
+    """Query heads per key-value head; None without attention heads. Where layers differ, that of which the most queries
+    make a multiple of 8 rows: so many do at every layer."""
+    groups = []
+    told = (values_of_layers(config, name) for name in ("num_attention_heads", "num_key_value_heads"))
+    for heads, kv_heads in zip(*told, strict=True):
+        if not isinstance(heads, int) or heads < 1:
+            return None
+        groups.append(heads // int(kv_heads or heads))
+    return min(groups, key=lambda size: math.gcd(8, size))
+
+
+def values_of_layers(config: PreTrainedConfig, name: str) -> list[Any]:
+    """A field of a configuration at each layer, None where it has none.
+
+    Transformers refuses to read one in which layers differ, such as a head's length in Gemma 4, from the configuration
+    of the whole model.
+    """
+    if not getattr(config, "is_heterogeneous", False):
+        return [getattr(config, name, None)]
+    return [getattr(each, name, None) for each in config.per_layer_config]
 
 
 def most_query_heads(model: PreTrainedModel, group_size: int) -> int:

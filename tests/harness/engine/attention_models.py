@@ -64,7 +64,13 @@ ATTENTION_MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "shared keys and values": ("Gemma4", {**_SHARED, "global_head_dim": 32, "use_double_wide_mlp": True}),
     "keys as values": (
         "Gemma4",
-        {**_SHARED, "global_head_dim": 32, "num_kv_shared_layers": 0, "attention_k_eq_v": True},
+        {
+            **_SHARED,
+            "global_head_dim": 32,
+            "num_kv_shared_layers": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
     ),
     "shared keys, predicted layers": ("Gemma3n", {**_SHARED, "laurel_rank": 16, "intermediate_size": 96}),
     "no rotary layers": ("SmolLM3", {"no_rope_layer_interval": 2}),

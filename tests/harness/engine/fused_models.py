@@ -68,7 +68,10 @@ FUSED_MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "windows of some layers": ("Ministral", {"sliding_window": 8}),
     "biases of projections": ("SeedOss", {}),
     "softcap without norms after blocks": ("VaultGemma", {"sliding_window": 8, "query_pre_attn_scalar": 16}),
-    "normed values, keys as values": ("Gemma4", {**_GEMMA4, "num_kv_shared_layers": 0, "attention_k_eq_v": True}),
+    "normed values, keys as values": (
+        "Gemma4",
+        {**_GEMMA4, "num_kv_shared_layers": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+    ),
     "inputs by token, shared keys": ("Gemma4", {**_GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}),
     "gated attention, delta nets": ("Qwen3_5", {**_DELTA, "rope_parameters": _ROPE_OF_A_HALF}),
     "gated attention of few positions, unequal delta nets": (

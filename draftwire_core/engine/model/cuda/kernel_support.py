@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 
 from draftwire_core.engine.device.gpu import KernelsUnusableError, kernels_tried
 from draftwire_core.engine.model.attention.packed_attention import CHUNKED
+from draftwire_core.engine.model.model_facts import values_of_layers
 
 MOST_DIM = 256
 """Longest head whose tiles fit into a processor's shared memory."""
@@ -55,11 +56,11 @@ def _unknown_chunks(config: PretrainedConfig, context_length: int) -> str | None
 
 
 def _longest_head(config: PretrainedConfig) -> int:
-    sizes = [getattr(config, name, None) for name in _HEAD_SIZES]
+    sizes = [size for name in _HEAD_SIZES for size in values_of_layers(config, name)]
     nope, rope = (getattr(config, f"qk_{each}_head_dim", None) for each in ("nope", "rope"))
     sizes.append((nope or 0) + (rope or 0))
     told = max(size for size in sizes if isinstance(size, int))
-    heads = getattr(config, "num_attention_heads", None)  # none in models without attention
+    heads = values_of_layers(config, "num_attention_heads")[0]  # none in models without attention
     return told or (config.hidden_size // heads if heads else 0)
 
 

@@ -21,6 +21,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
+from draftwire_core.engine.model.model_facts import values_of_layers
 from draftwire_core.engine.model.ranks.rank_group import RankGroup
 
 _DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "moe_intermediate_size")
@@ -42,12 +43,12 @@ def check_split(config: PretrainedConfig, ranks: int) -> None:
     if getattr(config, "quantization_config", None):
         raise SplitError("--tensor-parallel: quantized checkpoints (quantization_config) cannot be split")
     for field in _DIVIDED:
-        value = getattr(text, field, None)
-        if isinstance(value, int) and value % ranks:
-            raise SplitError(
-                f"--tensor-parallel: {field} of the model's configuration is {value}, which is not divisible by "
-                f"{ranks} ranks"
-            )
+        for value in values_of_layers(text, field):
+            if isinstance(value, int) and value % ranks:
+                raise SplitError(
+                    f"--tensor-parallel: {field} of the model's configuration is {value}, which is not divisible by "
+                    f"{ranks} ranks"
+                )
 
 
 def check_devices(device: str, ranks: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, PreTrainedModel
+from transformers import Gemma3TextConfig, Gemma4TextConfig, GPT2Config, LlamaConfig, PreTrainedModel
 
 pytest.importorskip("triton")
 
@@ -124,15 +124,17 @@ def test_heads_longer_than_the_kernels_are_for() -> None:
     """In Gemma 3 1B and 4B and Gemma 2 2B a head's share of a row is, but not a head."""
     sizes = {"hidden_size": 1152, "num_attention_heads": 4}
     with pretended_gpu():
-        gemma, llama, gpt2 = (
+        gemma, gemma4, llama, gpt2 = (
             missing(torch.device("cuda"), torch.bfloat16, config, 64)
             for config in (
                 Gemma3TextConfig(head_dim=256, **sizes),
+                Gemma4TextConfig(head_dim=256, global_head_dim=512, num_hidden_layers=6),
                 LlamaConfig(**sizes),
                 GPT2Config(n_embd=1152, n_head=4),
             )
         )
     assert gemma is None
+    assert gemma4 == "kernels are for heads of up to 256 elements, not 512"
     assert llama == gpt2 == "kernels are for heads of up to 256 elements, not 288"
 
 

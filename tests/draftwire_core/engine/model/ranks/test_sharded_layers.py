@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 import torch
-from transformers import GPT2Config, LlamaConfig, Qwen3MoeConfig
+from transformers import Gemma4TextConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
 from transformers.distributed import utils
 
 from draftwire_core.engine.model.ranks import sharded_layers
@@ -75,6 +75,12 @@ def test_a_model_whose_parts_are_equal_can_be_split() -> None:
         (
             Qwen3MoeConfig(num_attention_heads=8, num_key_value_heads=4, moe_intermediate_size=70),
             "moe_intermediate_size of the model's configuration is 70",
+        ),
+        (
+            Gemma4TextConfig(
+                num_attention_heads=8, num_key_value_heads=4, num_global_key_value_heads=2, attention_k_eq_v=True
+            ),
+            "num_key_value_heads of the model's configuration is 2",
         ),
         (GPT2Config(), "base_model_tp_plan"),
         (
