@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.model.model_facts import values_of_layers
 from draftwire_core.training.data.texts import Windows
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
@@ -15,15 +16,15 @@ _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 def layers_like(base: PreTrainedModel) -> dict[str, Any]:
     """Returns the fields of a configuration whose layers are as wide as the target's."""
     text = base.config.get_text_config(decoder=True)
-    width, heads = int(base.get_output_embeddings().in_features), int(text.num_attention_heads)
+    width, heads = int(base.get_output_embeddings().in_features), int(values_of_layers(text, "num_attention_heads")[0])
     rope = getattr(text, "rope_parameters", None) or {}
     return {
         "vocab_size": int(base.get_output_embeddings().out_features),
         "hidden_size": width,
-        "intermediate_size": int(getattr(text, "intermediate_size", None) or 4 * width),
+        "intermediate_size": int(values_of_layers(text, "intermediate_size")[0] or 4 * width),
         "num_attention_heads": heads,
-        "num_key_value_heads": int(getattr(text, "num_key_value_heads", None) or heads),
-        "head_dim": int(getattr(text, "head_dim", None) or width // heads),
+        "num_key_value_heads": int(values_of_layers(text, "num_key_value_heads")[0] or heads),
+        "head_dim": int(values_of_layers(text, "head_dim")[0] or width // heads),
         "max_position_embeddings": int(getattr(text, "max_position_embeddings", None) or 2048),
         "rms_norm_eps": float(getattr(text, "rms_norm_eps", 1e-6)),
         "rope_parameters": dict(rope) if rope.get("rope_type") in _FIXED_ROPE else None,

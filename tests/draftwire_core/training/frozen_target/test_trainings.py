@@ -22,6 +22,7 @@ from draftwire_core.training.eagle.training import run as run_eagle
 from draftwire_core.training.frozen_target.order import DflashOrder, EagleOrder, MedusaOrder, TrainingError
 from draftwire_core.training.frozen_target.trainer import Progress
 from draftwire_core.training.medusa.training import run as run_medusa
+from tests.harness.engine.engines import tiny_model
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 LOAD: dict[str, Any] = {"eagle3": load_eagle, "dflash": load_dflash}
@@ -58,6 +59,24 @@ def test_networks_learn_and_the_target_stays_as_it_is(
     if written.target_ids is not None:
         frequent = torch.tensor(DOCUMENTS).flatten().bincount().argsort(descending=True, stable=True)[:40]
         assert written.target_ids.tolist() == sorted(frequent.tolist())
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_layers_are_like_the_first_of_a_target_whose_layers_differ(kind: str, tmp_path: Path) -> None:
+    """In Gemma 4 heads are longer in some layers, and fewer are of keys."""
+    base = tiny_model(
+        "Gemma4",
+        num_hidden_layers=6,
+        layer_types=["sliding_attention", "full_attention"] * 3,
+        hidden_size_per_layer_input=0,
+        head_dim=16,
+        global_head_dim=32,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        num_kv_shared_layers=0,
+    )
+    layers = trainer_of(kind, base, tmp_path).network.model.config
+    assert (layers.head_dim, layers.num_key_value_heads) == (16, 2)
 
 
 class Stopped(Exception):
