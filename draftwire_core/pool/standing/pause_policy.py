@@ -113,10 +113,11 @@ class PausePolicy:
         """
         self._feature_seconds += seconds
         if self._step_seconds and self._feature_seconds > _AT_ONCE * self._step_seconds:
-            cost = self._feature_seconds / self._step_seconds
+            cost, was_paused = self._feature_seconds / self._step_seconds, self.paused
             owed = min(cost, max(0.0, _MOST_OWED - self._account.due))
             self._account.stepped(0.0, saved=owed - cost, reading=owed, drafted=False)
             self._feature_seconds = 0.0
+            self._settle_catching_up(was_paused=was_paused)
 
     def merged(self, seconds: float, nodes: int) -> None:
         """Charges the processor time in which the engine's thread merged so many nodes."""
@@ -168,7 +169,11 @@ class PausePolicy:
         self._owed = 0.0
         if self._account.paid_off:
             self._catching_up = 0.0
-        elif self.paused and not was_paused:
+        self._settle_catching_up(was_paused=was_paused)
+
+    def _settle_catching_up(self, *, was_paused: bool) -> None:
+        """Charges what catching up has cost, if the drafter has just been paused."""
+        if self.paused and not was_paused:
             self._account.balance -= self._catching_up
             self._catching_up, self._settled = 0.0, self._catching_up
 
@@ -181,8 +186,10 @@ class PausePolicy:
             self._owed += _UNSEEN * self._wire_seconds / self._step_seconds
             self._wire_seconds = 0.0
         if self._owed > max(0.0, _MOST_OWED - self._account.due):
+            was_paused = self.paused
             self._account.stepped(0.0, saved=-self._owed, drafted=False)
             self._owed = 0.0
+            self._settle_catching_up(was_paused=was_paused)
 
     @property
     def paused(self) -> bool:

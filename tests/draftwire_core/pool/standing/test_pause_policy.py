@@ -342,6 +342,28 @@ def test_messages_while_it_catches_up_are_paid_for() -> None:
     assert steps_until_trial(policy) > steps_until_trial(other) + 60, "most of a step, at 1 % of the time"
 
 
+def test_one_that_never_catches_up_pays_for_slowing_steps_down() -> None:
+    policy, steps, lost = slowing(0.3), 20_000, 0.0
+    for _ in range(steps):
+        if policy.paused:
+            policy.stepped(1)
+        else:
+            policy.charge(0.5 * TIMED)  # messages cost 3 % of a step
+            policy.catching_up()
+            lost += 0.3
+    assert lost < 0.03 * steps
+
+
+def test_features_of_a_prompt_that_pause_it_settle_what_catching_up_has_cost() -> None:
+    policy, other = slowing(0.3), slowing(0.3)
+    for _ in range(20):
+        policy.catching_up()
+    for each in (policy, other):
+        while not each.paused:
+            each.charge_features(0.02)
+    assert steps_until_trial(policy) > steps_until_trial(other) + 500
+
+
 def test_a_long_prompt_does_not_pause_it_for_good() -> None:
     policy = slowing(0.5)
     for _ in range(100_000):
