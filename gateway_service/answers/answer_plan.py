@@ -81,7 +81,7 @@ class AnswerPlan:
             names(self.use.callable),
             reasoning=self._splits_reasoning,
             schemas=schemas,
-            calls_end_reasoning=not (self.use.enforced or self.form),
+            enforced=self.use.enforced or bool(self.form),
         )
 
     def call_id(self, answer: str, index: int) -> str:

@@ -13,7 +13,8 @@ from gateway_service.answers.llama import LlamaParser
 from gateway_service.answers.mistral import MistralParser
 from gateway_service.answers.part import AnswerParser
 from gateway_service.answers.reasoning import ContentMarksParser, PlainParser, ReasoningParser
-from gateway_service.answers.spelled.parser import SpelledParser, begins
+from gateway_service.answers.spelled.expected_text import begins
+from gateway_service.answers.spelled.parser import SpelledParser
 
 _PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {
     "hermes": HermesParser,
@@ -31,32 +32,37 @@ def answer_parser(
     *,
     reasoning: bool,
     schemas: Mapping[str, Mapping[str, Any]] | None = None,
-    calls_end_reasoning: bool = True,
+    enforced: bool = False,
 ) -> AnswerParser:
     """Returns the parser for one answer. tools: names of the tools that it may call. reasoning: whether to
-    separate reasoning from the answer. schemas: JSON schemas of the tools' arguments, where known. calls_end_reasoning:
-    whether a call within the reasoning is one, for which no grammar holds."""
+    separate reasoning from the answer. schemas: JSON schemas of the tools' arguments, where known. enforced:
+    whether a grammar holds for calls; otherwise marks may be missing that no grammar leaves out."""
     if chat_format is None:
         return PlainParser()
 
     def behind() -> AnswerParser:
-        return _behind_reasoning(chat_format, tools, reasoning=reasoning, schemas=schemas or {})
+        return _behind_reasoning(chat_format, tools, reasoning=reasoning, schemas=schemas or {}, enforced=enforced)
 
     if not (reasoning and chat_format.reasoning_end):
         return behind()
     begin, end = chat_format.reasoning_begin, chat_format.reasoning_end
-    marks = _call_marks(chat_format) if tools and calls_end_reasoning else ()
+    marks = _call_marks(chat_format) if tools and not enforced else ()
     return ReasoningParser(begin, end, behind, begun=chat_format.reasoning_open, calls=marks)
 
 
 def _behind_reasoning(
-    chat_format: ChatFormat, tools: Collection[str], *, reasoning: bool, schemas: Mapping[str, Mapping[str, Any]]
+    chat_format: ChatFormat,
+    tools: Collection[str],
+    *,
+    reasoning: bool,
+    schemas: Mapping[str, Mapping[str, Any]],
+    enforced: bool,
 ) -> AnswerParser:
     parser: AnswerParser = PlainParser()
     if chat_format.tool_calls is not None and (tools or (reasoning and chat_format.tool_calls == "harmony")):
         if chat_format.tool_calls == "spelled":
             assert chat_format.spelling is not None
-            parser = SpelledParser(tools, chat_format.spelling, schemas)
+            parser = SpelledParser(tools, chat_format.spelling, schemas, enforced=enforced)
         else:
             parser = _PARSERS[chat_format.tool_calls](tools)
     if chat_format.content_begin:

@@ -31,15 +31,18 @@ class CallArgumentsReader(Protocol):
         """Returns the rest of the JSON text, at the end of an answer that leaves out no more than marks."""
 
 
-def arguments_reader(spelling: CallSpelling, schema: Mapping[str, Any]) -> CallArgumentsReader:
-    """Returns the reader for a call's arguments. schema: JSON schema of the tool's arguments."""
+def arguments_reader(
+    spelling: CallSpelling, schema: Mapping[str, Any], *, enforced: bool = False
+) -> CallArgumentsReader:
+    """Returns the reader for a call's arguments. schema: JSON schema of the tool's arguments. enforced: whether a
+    grammar holds for them."""
     match spelling.style:
         case "keywords":
             return LiteralArguments("(", "")
         case "bare_keys":
             return LiteralArguments("{", spelling.quote)
         case "parameters":
-            return ParameterArguments(spelling, schema)
+            return ParameterArguments(spelling, schema, enforced=enforced)
     return JsonArguments(spelling.name_end)
 
 

@@ -1,14 +1,17 @@
-"""One of several texts that may come next, in pieces and whatever white space is in it."""
+"""One of several texts that may come next, in pieces and whatever white space is in it; those that begin a call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+from draftwire import CallSpelling
 from gateway_service.answers.text_until import WHITE_SPACE, end_of
 
 MARKER = re.compile(r"<[^<>]+>|<[^<>]{2,}$|\[[A-Z_/]+\]")
 """A marker; at the end of a piece also the start of one."""
+_OPENING = re.compile(r"<\w+=")
+"""The start of a mark whose value is a call's name."""
 
 
 class ExpectedText:
@@ -53,3 +56,24 @@ class ExpectedText:
 def without_space(text: str) -> str:
     """Returns a text without its white space."""
     return "".join(text.split())
+
+
+def split_begin(spelling: CallSpelling) -> tuple[str, str]:
+    """Returns the marker that begins the first call, and what stands between it and the call's name or object."""
+    whole = (spelling.begin + spelling.call_begin).lstrip()
+    marker = MARKER.match(whole)
+    found = whole if marker is None else marker[0].rstrip()
+    return found, whole[len(found) :]
+
+
+def bare_begin(spelling: CallSpelling) -> str:
+    """Returns what begins a call whose first marker is left out, as by Qwen 3 Coder, which often writes no
+    ``<tool_call>`` before ``<function=``; empty if a call does not show without it."""
+    rest = split_begin(spelling)[1].strip()
+    named = spelling.style in ("parameters", "json") and not spelling.begin.strip()
+    return rest if named and _OPENING.fullmatch(rest) else ""
+
+
+def begins(spelling: CallSpelling) -> list[str]:
+    """Returns the marks with which the first call may begin."""
+    return [each for each in (split_begin(spelling)[0], bare_begin(spelling)) if each]

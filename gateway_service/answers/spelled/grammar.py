@@ -17,8 +17,8 @@ from gateway_service.answers.spelled.argument_schema import (
     types_among,
     with_definitions,
 )
+from gateway_service.answers.spelled.expected_text import bare_begin, split_begin
 from gateway_service.answers.spelled.literal_grammar import LiteralGrammar
-from gateway_service.answers.spelled.parser import bare_begin, split_begin
 from gateway_service.answers.tool import Tool
 
 _ID = "/[A-Za-z0-9_-]{1,40}/"

@@ -11,13 +11,11 @@ from draftwire import CallSpelling
 from gateway_service.answers.json_call import JsonCall
 from gateway_service.answers.part import CallArguments, CallStart, Content, Part, StepwiseParser
 from gateway_service.answers.spelled.call_arguments import CallArgumentsReader, arguments_reader
-from gateway_service.answers.spelled.expected_text import MARKER, ExpectedText, without_space
+from gateway_service.answers.spelled.expected_text import ExpectedText, begins, split_begin, without_space
 from gateway_service.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 _NAME = re.compile(r"[\w.-]*")
 _LONGEST_NAME = 256
-_OPENING = re.compile(r"<\w+=")
-"""The start of a mark whose value is a call's name."""
 
 
 class _At(Enum):
@@ -36,12 +34,19 @@ class SpelledParser(StepwiseParser):
     """Reads text and calls in any order."""
 
     def __init__(
-        self, tools: Collection[str], spelling: CallSpelling, schemas: Mapping[str, Mapping[str, Any]]
+        self,
+        tools: Collection[str],
+        spelling: CallSpelling,
+        schemas: Mapping[str, Mapping[str, Any]],
+        *,
+        enforced: bool = False,
     ) -> None:
-        """tools: names of the tools that there are. schemas: JSON schemas of their arguments, where known."""
+        """tools: names of the tools that there are. schemas: JSON schemas of their arguments, where known. enforced:
+        whether a grammar holds for calls."""
         self._tools = tools
         self._spelling = spelling
         self._schemas = schemas
+        self._enforced = enforced
         self._marker, self._head_rest = split_begin(spelling)
         self._markers = begins(spelling)
         self._calls = 0
@@ -149,7 +154,7 @@ class SpelledParser(StepwiseParser):
         if name not in self._tools:
             return self._fail(), end
         self._at = _At.ARGUMENTS
-        self._reader = arguments_reader(self._spelling, self._schemas.get(name, {}))
+        self._reader = arguments_reader(self._spelling, self._schemas.get(name, {}), enforced=self._enforced)
         return [], end
 
     def _in_arguments(self, text: str, at: int) -> tuple[list[Part], int]:
@@ -214,24 +219,3 @@ class SpelledParser(StepwiseParser):
         """Passes on as text what turned out to be no call."""
         self._raw, self._at = [], _At.TEXT
         return [Content(self._content.push(text))]
-
-
-def split_begin(spelling: CallSpelling) -> tuple[str, str]:
-    """Returns the marker that begins the first call, and what stands between it and the call's name or object."""
-    whole = (spelling.begin + spelling.call_begin).lstrip()
-    marker = MARKER.match(whole)
-    found = whole if marker is None else marker[0].rstrip()
-    return found, whole[len(found) :]
-
-
-def bare_begin(spelling: CallSpelling) -> str:
-    """Returns what begins a call whose first marker is left out, as by Qwen 3 Coder, which often writes no
-    ``<tool_call>`` before ``<function=``; empty if a call does not show without it."""
-    rest = split_begin(spelling)[1].strip()
-    named = spelling.style in ("parameters", "json") and not spelling.begin.strip()
-    return rest if named and _OPENING.fullmatch(rest) else ""
-
-
-def begins(spelling: CallSpelling) -> list[str]:
-    """Returns the marks with which the first call may begin."""
-    return [each for each in (split_begin(spelling)[0], bare_begin(spelling)) if each]

@@ -174,6 +174,15 @@ def test_a_call_within_the_reasoning_is_one_if_no_grammar_holds(
     assert Answer.read(strict.parser(), text) == Answer("", text, [])
 
 
+def test_a_value_without_its_end_has_one_if_no_grammar_holds(models: dict[str, tuple[Tokenizer, ChatFormat]]) -> None:
+    _, chat_format = models["qwen 3.5"]
+    text = SPELLED["qwen 3.5"][0].format(SPELLED["qwen 3.5"][1].replace("</parameter>\n", ""))
+    free = AnswerPlan(chat_format, ToolUse([Tool("weather", parameters=CITY)], "auto"), reasoning=True)
+    assert Answer.read(free.parser(), text).calls == [ROME]
+    (call,) = Answer.read(AnswerPlan(chat_format, AUTO, reasoning=True).parser(), text).calls
+    assert call.arguments == '{"city": "Rome\\n</function>\\n</tool_call>'
+
+
 def test_marks_around_a_text_are_left_out(models: dict[str, tuple[Tokenizer, ChatFormat]]) -> None:
     tokenizer, chat_format = models["command a"]
     text = "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is warm.<|END_RESPONSE|>"

@@ -100,6 +100,7 @@ LONG = {
     "brackets": ('{"name": "weather", "parameters": {"a": ', "[1, " * 5, ""),
     "reasoning": ("<think>", "hm <thin " * 3, "</think>"),
     "a parameter": ("<tool_call><function=weather><parameter=city>", "letters \n of </ it " * 2, "</parameter>"),
+    "ends of calls in a value": ("<tool_call><function=weather><parameter=city>", "</function> </tool", "</parameter>"),
     "a number": ("<tool_call>weather<arg_key>days</arg_key><arg_value>", "1 \n " * 5, "</arg_value></tool_call>"),
     "spaces within a mark": ("<tool_call>weather<arg_key>days</arg_key>", " \n" * 10, "<arg_value>1</arg_value>"),
     "tags that are text": ("<tool_call>weather<arg_key>city", "</arg_key> <arg", "</arg_key><arg_value>"),
@@ -117,6 +118,7 @@ LONG = {
 WRITTEN_FOR = {
     "white space": "hermes", "white space behind a mark": "qwen 3.5", "an argument": "hermes",
     "escapes": "mistral_args", "brackets": "llama", "reasoning": "hermes", "a parameter": "qwen 3.5",
+    "ends of calls in a value": "qwen 3.5",
     "a number": "glm", "spaces within a mark": "two tags", "tags that are text": "glm", "a quoted string": "gemma 4",
     "words": "gemma 4", "apostrophes": "lfm 2", "spaces behind apostrophes": "lfm 2", "calls": "lfm 2",
     "a name": "qwen 3.5", "messages": "harmony", "marks in reasoning": "hermes",

@@ -17,7 +17,7 @@ THINK = ChatFormat("hermes", "<think>", "</think>")
 SCHEMAS = {
     "weather": {
         "type": "object",
-        "properties": {"city": {"$ref": "#/$defs/City"}},
+        "properties": {"city": {"$ref": "#/$defs/City"}, "days": {}, "dry": {}, "more": {}},
         "$defs": {"City": {"type": "string"}},
     }
 }
@@ -149,6 +149,30 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>",
         calls('{"city": "Rome"}'),
     ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n<parameter=city>\nRome\n</function>\n</tool_call>",
+        calls('{"days": 3, "city": "Rome"}'),
+    ),
+    (
+        QWEN_3_5,
+        "<function=weather>\n<parameter=days>\n3\n</function>\n</tool_call>\n<tool_call>\n<function=weather>\n"
+        "<parameter=city>\nRome\n</function></tool_call>\n\n<function=clock>\n</function>\n</tool_call>",
+        [*calls('{"days": 3}', '{"city": "Rome"}'), *calls("{}", name="clock", first=2)],
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=city>\n</function>\n</tool_call> and </function></parameter>\n"
+        "</function>",
+        calls('{"city": "</function>\\n</tool_call> and </function>"}'),
+    ),
+    (QWEN_3_5, "<tool_call>\n<function=weather>\n<parameter=city>\n</function>", calls('{"city": ""}')),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRo<parameter=me>\n<parameter=days>\n3\n<parameter=city>\n4\n"
+        "</parameter>\n<parameter=dry>\nTrue\n<parameter=more >\na</function>\n</tool_call>",
+        calls('{"city": "Ro<parameter=me>", "days": "3\\n<parameter=city>\\n4", "dry": true, "more": "a"}'),
+    ),
     (QWEN_3_5, "<tool_call>\n<function=clock>\n</function>\n", calls("{}", name="clock")),
     (
         QWEN_3_5,
@@ -181,6 +205,11 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         "<tool_call><function=weather><parameter=city>Rome</parameter><parameter=days>3</parameter></function></tool_call>"
         "<tool_call>\n\n<function=weather>\n \n<parameter=city>\nRome\n</parameter> </function>\t</tool_call>",
         calls('{"city": "Rome", "days": 3}', '{"city": "Rome"}'),
+    ),
+    (
+        GLM_4_5,
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome\n</tool_call>\n<tool_call>clock</tool_call>",
+        [*calls('{"city": "Rome\\n"}'), *calls("{}", name="clock", first=1)],
     ),
     (
         TWO_TAGS,
