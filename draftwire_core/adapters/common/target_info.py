@@ -58,7 +58,7 @@ def fingerprint_of(tokenizer: Any, name: str, revision: str | None = None) -> st
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     spaces = None if file is None else leading_spaces(tokenizer, file)
     if spaces is not None:
-        states = (None if part is None else json.loads(part.__getstate__()) for part in spaces)
+        states = (None if part is None else json.loads(part.__getstate__()) for part in spaces[:2])
         parts["normalizer"], parts["pre_tokenizer"] = states
     return tokenizer_fingerprint(parts)
 

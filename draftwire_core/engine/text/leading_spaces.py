@@ -2,7 +2,7 @@
 
 SentencePiece puts a space before every text. The classes of transformers put one only before a text that begins with
 another character, so a text with one space has the ids of one without. They build their tokenizer again, of the tokens
-and merges in a tokenizer.json, and leave out how it says that spaces are treated.
+and merges in a tokenizer.json, and leave out how it says that spaces are treated, also when tokens become text.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _SPACE = "\u2581"
 _EMPTY = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
 
 
-Spaces = tuple[Any, Any]
-"""A normalizer and a pre-tokenizer, of which either may be None."""
+_BYTES = "ByteFallback"
+"""The step of a decoder that makes characters of tokens for bytes."""
+Spaces = tuple[Any, Any, Any]
+"""A normalizer and a pre-tokenizer, of which either may be None, and a decoder; None for the one that is there."""
 
 
 def keep_leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> None:
@@ -33,7 +35,9 @@ def keep_leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> None:
     """
     found = leading_spaces(tokenizer, file)
     if found is not None:
-        tokenizer.backend_tokenizer.normalizer, tokenizer.backend_tokenizer.pre_tokenizer = found
+        backend = tokenizer.backend_tokenizer
+        backend.normalizer, backend.pre_tokenizer, decoder = found
+        backend.decoder = backend.decoder if decoder is None else decoder
 
 
 def leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> Spaces | None:
@@ -46,8 +50,10 @@ def leading_spaces(tokenizer: PreTrainedTokenizerBase, file: Path) -> Spaces | N
         return None
     if file.is_file():
         parts = json.loads(file.read_text(encoding="utf-8"))
-        said = Backend.from_str(json.dumps(_EMPTY | {key: parts.get(key) for key in ("normalizer", "pre_tokenizer")}))
-        return said.normalizer, said.pre_tokenizer
+        names = ("normalizer", "pre_tokenizer", "decoder")
+        said = Backend.from_str(json.dumps(_EMPTY | {name: parts.get(name) for name in names}))
+        steps = (parts.get("decoder") or {}).get("decoders", ())
+        return said.normalizer, said.pre_tokenizer, said.decoder if {"type": _BYTES} in steps else None
     if rebuilt.get("prepend_scheme") != "never":
-        return normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]), None
+        return normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]), None, None
     return None

@@ -84,6 +84,31 @@ def test_a_host_engine_has_the_fingerprint_of_drafters(
     assert fingerprint_of(of_engine, "target") == Tokenizer.load(str(tmp_path)).sha256
 
 
+DECODING = [
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "decoders"), [(PREPEND["normalizers"][1], DECODING), (PREPEND, [*DECODING, STRIP])]
+)
+def test_texts_of_tokens_are_those_of_the_file(normalizer: Any, decoders: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A tokenizer without the space, such as Yi's, takes none away, either."""
+    write(tmp_path, normalizer, None)
+    file = tmp_path / "tokenizer.json"
+    decoder = {"type": "Sequence", "decoders": decoders}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"decoder": decoder}))
+    before, after = Backend.from_file(str(file)), Tokenizer.load(str(tmp_path))
+    for text in TEXTS[:-2]:
+        ids = after.encode(text, add_special_tokens=False)
+        stream = after.stream()
+        streamed = "".join(map(stream.push, ids)) + stream.flush()
+        assert after.decode(ids) == before.decode(ids) == streamed == text
+
+
 def test_a_checkpoint_without_the_space_keeps_none(tmp_path: Path) -> None:
     write(tmp_path, PREPEND, None, add_prefix_space=False)
     found = Tokenizer.load(str(tmp_path))
