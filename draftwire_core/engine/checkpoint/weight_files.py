@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError, adapter_refusal
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
 
@@ -45,6 +45,9 @@ def weight_files(checkpoint: Checkpoint) -> list[Path]:
     what, directory = f"model {checkpoint.name}", checkpoint.directory
     named = next((name for name in (SINGLE, INDEX, _PICKLE, _PICKLE_INDEX) if (directory / name).is_file()), None)
     if named is None:
+        adapter = adapter_refusal(directory)  # some trainers write its base model's configuration next to it
+        if adapter is not None:
+            raise ModelLoadError(f"{what}: {adapter}")
         there = [name for name in (SINGLE, _PICKLE) if (directory / name).exists()]
         if there:
             raise ModelLoadError(f"{what}: {there[0]} is not a file")

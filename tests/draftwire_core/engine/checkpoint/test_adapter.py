@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.weight_files import weight_files
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,16 @@ def test_a_model_beside_an_adapter_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "config.json").write_text("{}")
     assert Checkpoint.find(str(tmp_path)).directory == tmp_path
+
+
+def test_its_base_models_configuration_may_lie_next_to_it(tmp_path: Path) -> None:
+    """As axolotl writes it."""
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": "lab/base"})
+    )
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelLoadError, match=rf"^model {tmp_path}: is an adapter of lab/base \(LORA\), not a model"):
+        weight_files(Checkpoint.find(str(tmp_path)))
 
 
 def test_other_directories_without_a_configuration(tmp_path: Path) -> None:
