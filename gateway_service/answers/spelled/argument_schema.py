@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from threading import local
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -99,8 +101,10 @@ def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     place in the new schema: among its definitions, under new names.
     """
     found: dict[str, dict[str, Any]] = {}
-    moved: dict[str, tuple[str, Any]] = {}
-    """Names and schemas of what is no definition, by the references to it."""
+    moved: dict[int, tuple[str, Any]] = {}
+    """Names and schemas of what is no definition, by identity: many references may lead to one part."""
+    names: dict[str, str] = {}
+    """New references to these, by the old ones."""
     todo = [schema]
     while todo:
         for reference in _references(todo.pop()):
@@ -110,14 +114,15 @@ def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(among, Mapping) and name in among and name not in found.setdefault(kind, {}):
                     found[kind][name] = among[name]
                     todo.append(among[name])
-            elif reference not in moved and isinstance(target := _found(reference, root), (Mapping, bool)):
-                moved[reference] = f"x-draftwire-moved-{len(moved)}", _alone(target)
-                todo.append(moved[reference][1])
+            elif reference not in names and isinstance(target := _found(reference, root), (Mapping, bool)):
+                if id(target) not in moved:
+                    moved[id(target)] = f"x-draftwire-moved-{len(moved)}", _alone(target)
+                    todo.append(moved[id(target)][1])
+                names[reference] = f"#/{DEFINITIONS[0]}/{moved[id(target)][0]}"
     own = schema if isinstance(schema, Mapping) else {}
     whole = {**own, **{kind: {**_mapping(own.get(kind)), **needed} for kind, needed in found.items() if needed}}
     if not moved:
         return whole
-    names = {reference: f"#/{DEFINITIONS[0]}/{name}" for reference, (name, _) in moved.items()}
     whole = _redirected(whole, names)
     more = {name: _redirected(target, names) for name, target in moved.values()}
     return {**whole, DEFINITIONS[0]: {**_mapping(whole.get(DEFINITIONS[0])), **more}}
@@ -171,7 +176,7 @@ def _found(reference: str, root: Mapping[str, Any]) -> Any:
     if not reference.startswith("#"):
         return None
     if reference != "#" and not reference.startswith("#/"):
-        return _anchored(unquote(reference[1:]), root)
+        return _anchors(root).get(unquote(reference[1:]))
     found: Any = root
     for spelled in reference.split("/")[1:]:
         key = _unescaped(spelled)
@@ -184,18 +189,33 @@ def _found(reference: str, root: Mapping[str, Any]) -> Any:
     return found
 
 
-def _anchored(name: str, root: Mapping[str, Any]) -> Any:
-    """Returns the part of a schema with an anchor; None if there is none."""
+class _Latest(local):
+    """The schema whose anchors a thread last looked for, and these: each of its references asks for them."""
+
+    schema: Any = None
+    anchors: Mapping[str, Any] = MappingProxyType({})
+
+
+_latest = _Latest()
+
+
+def _anchors(root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the parts of a schema that have anchors, by these."""
+    if _latest.schema is root:
+        return _latest.anchors
+    found: dict[str, Any] = {}
     todo: list[Any] = [root]
     while todo:
         part = todo.pop()
         if isinstance(part, Mapping):
-            if name in (part.get("$anchor"), str(part.get("$id", "")).removeprefix("#")):
-                return part
+            for name in (part.get("$anchor"), str(part.get("$id", "")).removeprefix("#")):
+                if isinstance(name, str):
+                    found.setdefault(name, part)
             todo += part.values()
         elif isinstance(part, list):
             todo += part
-    return None
+    _latest.schema, _latest.anchors = root, found
+    return found
 
 
 def _definition(reference: str) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ import jsonschema_rs
 import pytest
 
 from gateway_service.answers.spelled.argument_schema import resolved, types_of, with_definitions
+from tests.harness.engine.counted_work import instructions
 
 A: dict[str, Any] = {"$ref": "#/$defs/a"}
 
@@ -88,3 +89,24 @@ def test_a_part_means_the_same_alone_and_inside_another(name: str) -> None:
     whole = with_definitions(nested, TREE)
     assert jsonschema_rs.is_valid(whole, {"parameters": {name: good}})
     assert not jsonschema_rs.is_valid(whole, {"parameters": {name: bad}})
+
+
+def test_a_part_that_many_spellings_of_a_reference_lead_to_is_taken_along_once() -> None:
+    spelled = [f"#/properties/{at}" for at in ("city", "cit%79", "ci%74y", "c%69ty", "%63ity")]
+    part = with_definitions({"anyOf": [{"$ref": each} for each in spelled]}, TREE)
+    assert len(part["$defs"]) == 1 and part["anyOf"] == [part["anyOf"][0]] * len(spelled)
+    assert jsonschema_rs.is_valid(part, "Rome") and not jsonschema_rs.is_valid(part, 3)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_each_reference_to_an_anchor_is_cheap(known: bool) -> None:
+    """However many a schema has: it is not walked for each."""
+
+    def work(count: int) -> int:
+        schema: dict[str, Any] = {
+            "anyOf": [{"$ref": f"#a{at}"} for at in range(count)],
+            "$defs": {f"d{at}": {"$anchor": f"a{at}" if known else "other"} for at in range(count)},
+        }
+        return instructions(lambda: (types_of(schema, schema), with_definitions(schema, schema)))
+
+    assert work(400) < 6 * work(100)
