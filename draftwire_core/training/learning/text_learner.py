@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.drafters.model.context_window import ContextWindow
 from draftwire_core.engine.drafters.translation.token_map import TokenMap
 from draftwire_core.engine.drafters.translation.translated_draft import end_of
@@ -94,16 +93,22 @@ class TextLearner:
         self, learned: Sequence[DraftText], held_out: Sequence[DraftText], seed: int, tell: Callable[[str], None]
     ) -> bool:
         """Trains; returns whether the agreement on held-out texts is better than before. If not, forgets the weights.
-        Raises ModelLoadError."""
+        Leaves out what has tokens that the draft model lacks, as a client's prompt may. Raises ModelLoadError."""
         draft = Draft(self.source, device=self._device)
         self.quantised = draft.quantised
         windows, held = (
-            [part for text in texts for part in text.windows(self.options.window, draft.vocab_size)]
+            [
+                part
+                for text in texts
+                for part in text.windows(self.options.window, draft.vocab_size)
+                if int(part.tokens.max()) < draft.vocab_size
+            ]
             for texts in (learned, held_out)
         )
-        if any(int(each.tokens.max()) >= draft.vocab_size for each in (*windows, *held)):
-            raise ModelLoadError(f"draft {self.source}: the texts have tokens beyond its {draft.vocab_size}")
         self.measured = sum(each.positions for each in held)
+        if not windows or not held:
+            tell(f"the texts have nothing but tokens beyond the {draft.vocab_size} of {self.source}")
+            return False
         self.before = agreement(draft.model, held, self.options.window, self._device)
         self._train(draft.model, windows, seed, tell)
         self.after = agreement(draft.model, held, self.options.window, self._device)

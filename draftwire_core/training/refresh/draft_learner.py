@@ -39,7 +39,8 @@ class DraftLearner:
             scored = self._teacher.score(prompt, output, self._top)
         except AtCapacityError:
             return None  # other requests will follow
-        return scored if int(scored.token_ids.max()) < self.draft.vocab_size else None
+        most = max(int(scored.token_ids.max()), int(scored.tokens.max()))
+        return scored if most < self.draft.vocab_size else None
 
     def learn(
         self, learned: Sequence[Example], held_out: Sequence[Example], seed: int, tell: Callable[[str], None]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.model.reading.model_to_train import model_to_train
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.distillation.draft import Draft
@@ -87,12 +87,16 @@ def test_the_training_ends_with_its_time(target: Tokenizer) -> None:
     assert not learner.learn(learned, learned, 0, pytest.fail)
 
 
-def test_tokens_beyond_the_vocabulary_are_refused(draft: Path) -> None:
+def test_tokens_beyond_the_vocabulary_are_left_out(draft: Path) -> None:
+    """A client may send any that the target has."""
     learner = TextLearner(str(draft), None, QUICK)
-    read = learner.example([1, 2], [3, 200])
-    assert read is not None
-    with pytest.raises(ModelLoadError, match="the texts have tokens beyond its 200"):
-        learner.learn([read], [read], 0, lambda _: None)
+    found = [learner.example(prompt, [3, 4, 5]) for prompt in ([1, 2], [200, 2])]
+    good, bad = (each for each in found if each is not None)
+    assert learner.learn([bad, good], [good, bad], 0, lambda _: None)
+    assert learner.measured == good.positions
+    told: list[str] = []
+    assert not learner.learn([good], [bad], 0, told.append)
+    assert told == [f"the texts have nothing but tokens beyond the 200 of {draft}"]
 
 
 def test_padding_changes_nothing(draft: Path) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from draftwire_core.training.data.example import example_of
+from draftwire_core.training.distillation.trainer import DistillationOptions
 from draftwire_core.training.refresh import refresher
+from draftwire_core.training.refresh.draft_learner import DraftLearner
 from draftwire_core.training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
 from draftwire_core.training.refresh.trial import TrialOptions, Verdict
 
@@ -45,3 +48,12 @@ def test_a_damaged_standing_is_said_to_be(content: str, tmp_path: Path) -> None:
     (tmp_path / "standing.json").write_text(content)
     with pytest.raises(ValueError, match=r"standing\.json is damaged: remove it"):
         read_standing(tmp_path)
+
+
+@pytest.mark.parametrize(("prompt", "known"), [(5, True), (200, False)])
+def test_a_text_with_a_token_that_the_draft_lacks_is_left_out(prompt: int, known: bool) -> None:
+    scored = example_of([prompt, 7, 8], 1, [[3], [4]], [[-1.0], [-1.0]])
+    draft: Any = SimpleNamespace(vocab_size=200, source="m", tokenizer=SimpleNamespace(sha256="t"), context_length=99)
+    teacher: Any = SimpleNamespace(score=lambda *_: scored)
+    learner = DraftLearner(draft, teacher, DistillationOptions(), 1)
+    assert (learner.example([prompt], [7, 8]) is scored) is known
