@@ -11,7 +11,8 @@ from gateway_service.answers.text_until import TextUntil, TrimmedText
 CHANNEL, MESSAGE, START, END, CALL = "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>"
 _RETURN = "<|return|>"
 _CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
-_RECIPIENT = re.compile(r"to=functions\.([\w.-]+)")
+_RECIPIENT = re.compile(r"to=(functions\.)?([\w.-]+)")
+"""The recipient of a message: a function with its namespace, which models often leave out in long contexts."""
 
 
 class HarmonyParser(StepwiseParser):
@@ -49,8 +50,8 @@ class HarmonyParser(StepwiseParser):
             return [*body, Content(self._content.rest()), *empty]
         head = "".join(self._head) + self._header.rest(cut=cut)
         recipient = _RECIPIENT.search(head)
-        if recipient is not None and recipient[1] in self._tools:
-            return [CallStart(self._calls, recipient[1])]
+        if recipient is not None and recipient[2] in self._tools:
+            return [CallStart(self._calls, recipient[2])]
         begun = head.startswith(CHANNEL) or (cut and CHANNEL.startswith(head))
         return [Content(head)] if self._first and not begun else []
 
@@ -60,11 +61,11 @@ class HarmonyParser(StepwiseParser):
         self._body = TextUntil(END, CALL, _RETURN, START)
         channel, recipient = _CHANNEL_NAME.search(head), _RECIPIENT.search(head)
         self._bare = True
-        if recipient is not None and recipient[1] in self._tools:
+        if recipient is not None and recipient[2] in self._tools:
             self._kind = CallArguments
             self._content.drop()
-            return [CallStart(self._calls, recipient[1])]
-        analysis = recipient is None and channel is not None and channel[1] == "analysis"
+            return [CallStart(self._calls, recipient[2])]
+        analysis = (recipient is None or not recipient[1]) and channel is not None and channel[1] == "analysis"
         self._kind = Reasoning if analysis else Content
         return []
 

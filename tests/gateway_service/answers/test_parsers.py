@@ -315,6 +315,13 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         "<|message|>",
         [Content("Wait."), *calls("{}", name="clock")],
     ),
+    (
+        "harmony",
+        "<|channel|>analysis to=python<|message|>1 + 1<|end|><|start|>assistant<|channel|>comment to=weather code"
+        '<|message|>{"city": "Rome"}<|call|>',
+        [Reasoning("1 + 1"), *calls('{"city": "Rome"}')],
+    ),
+    ("harmony", "<|channel|>commentary to=rm <|message|>{}<|call|>", [Content("{}")]),
     ("harmony", "no header <|mess", [Content("no header <|mess")]),
     (
         THINK,
