@@ -36,7 +36,8 @@ class PendingChunk:
         self.token_ids: list[int] = []
         self.text = ""
         """The text that became final with the tokens."""
-        self.log_probs: list[TokenLogProbs] = []
+        self.log_probs: list[LogProbs] = []
+        """Numbers of each token, if asked for. Messages would take several times the memory while nobody reads them."""
         self._token_texts: list[str] = []
         self._sources: list[int] = []
         self._text_offsets: list[int] = []
@@ -64,8 +65,8 @@ class PendingChunk:
             for draft in rejected[: MOST_REJECTED - len(self._rejected)]
         ]
 
-    def message(self) -> GenerateResponse:
-        """Returns the message."""
+    def message(self, texts: TokenTexts) -> GenerateResponse:
+        """Returns the message. texts: of the tokens with log-probabilities."""
         fields: dict[str, Any] = {
             "token_ids": self.token_ids,
             "text": self.text,
@@ -76,7 +77,7 @@ class PendingChunk:
         if self._drafters:
             fields["drafters"] = self._drafters
         if self.log_probs:
-            fields["log_probs"] = self.log_probs
+            fields["log_probs"] = [each for told in self.log_probs for each in log_prob_messages(told, texts)]
         if self._rejected:
             fields["rejected"] = self._rejected
         return GenerateResponse(chunk=fields)

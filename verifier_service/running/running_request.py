@@ -11,7 +11,6 @@ import grpc
 import numpy as np
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import (
     FinishReason,
     GenerateFinished,
@@ -27,7 +26,7 @@ from draftwire_core.pool.drafter.source import drafter_of
 from draftwire_core.runtime.errors import ServiceError
 from draftwire_core.runtime.observability.span import NO_SPAN, Span
 from verifier_service.reading.generate_order import GenerateOrder
-from verifier_service.running.chunk_parts import PendingChunk, log_prob_messages
+from verifier_service.running.chunk_parts import PendingChunk
 from verifier_service.running.prompt_telling import MOST_ENTRIES, PromptTelling
 from verifier_service.running.request_times import RequestTimes
 from verifier_service.running.speculation_counts import SpeculationCounts
@@ -91,13 +90,14 @@ class RunningRequest:
         self.speculation.step(outcome)
         if self.times.began is None:
             self.times.began = outcome.began
-        told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
+        told = outcome.log_probs
         self._cached_tokens = outcome.cached_tokens
         length = len(self.tokens)
         for index, (token, source) in enumerate(zip(outcome.tokens, outcome.sources, strict=True)):
             if source is not None:
                 self.speculation.accepted(source, index)
-            self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
+            log_probs = None if told is None else told.part(slice(index, index + 1))
+            self._commit(token, None if source is None else drafter_of(source), log_probs)
             if self.finished:
                 break
         if outcome.likeliest is not None:
@@ -162,10 +162,10 @@ class RunningRequest:
             if self._prompt is not None and self._prompt.ready:
                 yield GenerateResponse(prompt=await asyncio.to_thread(self._prompt.next))
             elif self._chunks:
-                yield self._chunks.popleft().message()
+                yield self._chunks.popleft().message(self._tokenizer.texts)
             elif self._chunk.token_ids:
                 chunk, self._chunk = self._chunk, PendingChunk()
-                yield chunk.message()
+                yield chunk.message(self._tokenizer.texts)
             elif self._fault is not None:
                 raise self._fault
             elif self.finished:
@@ -260,7 +260,7 @@ class RunningRequest:
             self._finish(FinishReason.FINISH_REASON_STOP)
         return text
 
-    def _commit(self, token: int, drafter: str | None, log_probs: TokenLogProbs | None) -> None:
+    def _commit(self, token: int, drafter: str | None, log_probs: LogProbs | None) -> None:
         self.times.token()
         self.tokens.append(token)
         chunk = self._chunk

@@ -14,18 +14,20 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.step_result import Finish, RejectedDraft, SequenceOutcome
 from draftwire_core.engine.sampling.log_probs import LogProbs
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.text.token_texts import TokenTexts
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
 from tests.harness.services.in_process_verifier import Output
 from tests.harness.waiting import PATIENCE
 from verifier_service.reading.generate_order import GenerateOrder
-from verifier_service.running import running_request
-from verifier_service.running.chunk_parts import MOST_REJECTED
+from verifier_service.running import chunk_parts, running_request
+from verifier_service.running.chunk_parts import MOST_REJECTED, log_prob_messages
 from verifier_service.running.running_request import RunningRequest
 
 PROMPT = [1, 2, 3]
@@ -349,6 +351,30 @@ async def test_many_log_probs_that_nobody_reads_come_in_several_chunks(
     assert [len(chunk.token_ids) for chunk in chunks] == [4] * 6 + [2]
     assert all(len(chunk.log_probs) == len(chunk.token_ids) for chunk in chunks)
     assert "".join(chunk.text for chunk in chunks) == string.ascii_lowercase
+
+
+async def test_log_probs_that_nobody_reads_are_no_messages(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the most alternatives these take 10 KB a token."""
+    made: list[int] = []
+
+    def counted(told: LogProbs, texts: TokenTexts) -> list[TokenLogProbs]:
+        made.append(len(told))
+        return log_prob_messages(told, texts)
+
+    monkeypatch.setattr(chunk_parts, "log_prob_messages", counted)
+    monkeypatch.setattr(running_request, "log_prob_messages", counted, raising=False)
+    request = requests.make(log_probs=1)
+    tokens = requests.encode("abc")
+    zeros = np.zeros(3, np.float32)
+    told = LogProbs(np.array(tokens), zeros, np.array([1, 2, 3]), np.array(tokens)[:, None], zeros[:, None])
+    requests.step(request, tokens, log_probs=told)
+    request.expire()
+    assert not made
+    output = await collect(request)
+    assert [(each.token.token_id, each.token.text, each.rank) for each in output.log_probs] == [
+        (token, letter, rank) for token, letter, rank in zip(tokens, "abc", (1, 2, 3), strict=True)
+    ]
+    assert sum(made) == 3
 
 
 async def test_a_request_whose_time_is_over_ends_with_what_it_has(requests: Requests) -> None:
