@@ -16,6 +16,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from draftwire_core.engine.model.attention.packed_attention import packed_attention
 
 PROBE_NAME = "draftwire_probe"
+_HIDDEN = -1e3
+"""A mask adds less than this to the score of a hidden position; older code of models makes one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class AttentionCall:
     layer: int | None
     """Index under which the layer's keys and values are cached; None if it has none."""
     sliding_window: int | None
+    biased: bool
+    """Whether the model's code adds to scores what is not a mask."""
 
 
 _calls: ContextVar[list[AttentionCall]] = ContextVar("draftwire_attention_calls")
@@ -42,7 +46,11 @@ def noted_calls() -> Iterator[list[AttentionCall]]:
 
 
 def _probe(module: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
-    _calls.get().append(AttentionCall(getattr(module, "layer_idx", None), kwargs.get("sliding_window")))
+    added = kwargs["attention_mask"] if "attention_mask" in kwargs else args[3]
+    biased = (
+        isinstance(added, torch.Tensor) and added.is_floating_point() and bool(((added > _HIDDEN) & (added != 0)).any())
+    )
+    _calls.get().append(AttentionCall(getattr(module, "layer_idx", None), kwargs.get("sliding_window"), biased))
     return packed_attention(module, *args, **kwargs)
 
 

@@ -154,6 +154,8 @@ def _probe_layers(model: PackedModel) -> None:
         )
     if len(called) != len(set(called)):
         raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
+    if any(call.biased for call in calls):
+        raise _refusal(model, "its attention has a bias of its own, which packed attention does not receive")
     kinds = getattr(model.config, "layer_types", None) or []
     for kind in _UNSUPPORTED_ATTENTION:
         if any(f"{kind}_" in layer for layer in kinds):

@@ -142,6 +142,7 @@ REFUSED = {
         "mix tokens outside of attention",
     ),
     "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),
+    "a bias of scores": ("Doge", {}, "a bias of its own"),
     "attention of its own": ("Bloom", {}, "no layer attends through transformers' attention interface"),
     "attention of its own, with rotary positions": ("Falcon", {}, "no layer attends through"),
 }
@@ -159,6 +160,10 @@ def check_refused(kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in REFUSED if kind != "convolutions beside attention"])
 def test_refuses_what_cannot_be_served(kind: str) -> None:
     check_refused(kind, torch.float32)
+
+
+def test_refuses_a_bias_of_scores_that_rounding_could_explain() -> None:
+    check_refused("a bias of scores", torch.bfloat16)
 
 
 def test_refuses_dynamic_rope_beyond_its_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
