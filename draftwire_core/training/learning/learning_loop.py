@@ -36,7 +36,7 @@ from draftwire_core.training.learning.texts.served_text import Origin, ServedTex
 from draftwire_core.training.learning.texts.text_store import TextStore
 from draftwire_core.training.learning.texts.top_tokens import TopTokens
 from draftwire_core.training.refresh.traffic_follower import TrafficFollower
-from draftwire_core.training.refresh.trial import TrialOptions, Verdict, try_out
+from draftwire_core.training.refresh.trial import RESTARTED, TrialOptions, Verdict, try_out
 
 _BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
 _ANSWER_SECONDS = 30.0
@@ -148,7 +148,7 @@ class LearningLoop:
             except FINAL:
                 raise
             except VerifierRestartedError:
-                self.tell("the verifier has restarted")
+                self.tell(RESTARTED)
             except (DraftwireError, TimeoutError) as error:
                 if not told:
                     self.tell(f"verifier lost: {error}; learning goes on when it is back")
@@ -319,6 +319,8 @@ class LearningLoop:
         verdict = try_out(
             self.client, self._follower, state.drafter, canary, checkpoint, self.trial, self._see, self._ask
         )
+        if verdict.reason == RESTARTED:  # the traffic may not have shown it yet
+            raise VerifierRestartedError
         if not verdict.promoted:
             self._check_running()  # the trial then decided nothing
         if verdict.promoted:

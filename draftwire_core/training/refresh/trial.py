@@ -34,6 +34,8 @@ _CLEAR, _LIKELY = 2.0, 1.0
 _CANNOT_DRAFT = (DrafterUnreachableError, FailedPreconditionError, UnsupportedDrafterError)
 """Errors of a drafter that cannot be attached."""
 
+RESTARTED = "the verifier has restarted"
+"""Reason of a verdict on a trial that the verifier does not know: it decides nothing."""
 Ask = Callable[[str, str], None]
 """Sends requests of its own to both drafters, given by name, so that a trial without traffic is decided."""
 
@@ -183,7 +185,7 @@ def _rollout(client: Client, new: str) -> Rollout | None:
 def _ending(rollout: Rollout | None) -> str | None:
     """Returns the reason why a rollout ended; None while it runs."""
     if rollout is None:
-        return "the verifier has restarted"
+        return RESTARTED
     if rollout.state == "running":
         return None
     return f"{rollout.state} by the verifier: {rollout.reason}"
