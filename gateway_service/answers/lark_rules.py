@@ -13,8 +13,6 @@ from gateway_service.http.errors import GatewayError
 
 _MOST_LETTERS = 1 << 19
 """The verifier takes half as many of a form. Parts of rules count where they are written, and with their rule again."""
-_PART_LETTERS = 16
-"""The number of characters that a part of a schema counts as that is read and not written."""
 
 
 class LarkRules:
@@ -35,7 +33,7 @@ class LarkRules:
         self._rules.append(rule)
 
     def count(self, letters: int) -> None:
-        """Counts what is written.
+        """Counts what is written, or read of a schema.
 
         Raises:
             GatewayError: the grammar would be too large.
@@ -45,10 +43,6 @@ class LarkRules:
             raise GatewayError(
                 f"tools: their grammar exceeds {_MOST_LETTERS} characters", param="tools", code="invalid_value"
             )
-
-    def count_parts(self, parts: int) -> None:
-        """Counts parts of schemas that are read. Raises GatewayError."""
-        self.count(_PART_LETTERS * parts)
 
     def new(self, body: str) -> str:
         """Adds a rule and returns its new name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import local
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,12 @@ _VALUES = ("const", "enum", "default", "examples")
 _MOST_DIGITS = 10
 """Digits of an index that is surely beyond any list."""
 _MOST_REFERENCES = 32
+_MOST_LETTERS = 1024
+"""Characters of a reference that is followed: it is read wherever one leads to it."""
+_PART = 16
+"""Work of a part of a schema that is walked, in listed values or types."""
+_MOST_WORK = 4096 * _PART
+"""For the types of one value."""
 _UNIONS = ("anyOf", "oneOf")
 
 
@@ -34,11 +40,14 @@ def properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def required(schema: Any, root: Mapping[str, Any]) -> list[Any]:
-    """Returns the names of the properties that an object must have."""
+def required(schema: Any, root: Mapping[str, Any], count: Callable[[int], object]) -> frozenset[str]:
+    """Returns the names of the properties that an object must have. count: called with the work, in names."""
     schema = resolved(schema, root)
     found = schema.get("required") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, list) else []
+    if not isinstance(found, list):
+        return frozenset()
+    count(len(found))
+    return frozenset(each for each in found if isinstance(each, str))
 
 
 def is_closed(schema: Any, root: Mapping[str, Any]) -> bool:
@@ -58,40 +67,31 @@ def choices_of(schema: Any, root: Mapping[str, Any]) -> list[Any] | None:
     return found if isinstance(found, list) and found else None
 
 
-def alternatives(schema: Any, root: Mapping[str, Any]) -> list[Any]:
-    """Returns the schemas that a schema's references and unions lead to, each once: a value has to fit one of them."""
-    found: list[Any] = []
-    todo, seen = [schema], set[int]()
+def types_of(
+    schema: Any, root: Mapping[str, Any], count: Callable[[int], object] = lambda work: None
+) -> frozenset[str] | None:
+    """Returns the JSON types that a schema allows; None if any, or if finding out takes too much work.
+
+    root: the document that its references are in. count: called with the work as it is done, in listed values.
+    """
+    found: set[str] = set()
+    todo, seen, work = [schema], set[int](), 0
     while todo:
         part = todo.pop()
+        count(step := _PART + _listed(part))
+        work += step
+        if work > _MOST_WORK:
+            return None
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if not isinstance(part, Mapping):
-            found.append(part)
-        elif isinstance(part.get("$ref"), str):
-            todo.append(_target(part["$ref"], root))
-        else:
-            inner = _inner(part)
+        if inner := _inner(part, root):
             todo += inner
-            found += [part] * (not inner)
-    return found
-
-
-def types_among(parts: list[Any]) -> frozenset[str] | None:
-    """Returns the JSON types that the alternatives of a schema allow; None if any."""
-    found: set[str] = set()
-    for part in parts:
-        types = _own_types(part)
-        if types is None:
+        elif (types := _own_types(part)) is None:
             return None
-        found |= types
+        else:
+            found |= types
     return frozenset(found) or None
-
-
-def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str] | None:
-    """Returns the JSON types that a schema allows; None if any. root: the document that its references are in."""
-    return types_among(alternatives(schema, root))
 
 
 def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _target(reference: str, root: Mapping[str, Any]) -> Any:
 
 def _found(reference: str, root: Mapping[str, Any]) -> Any:
     """Returns what a reference leads to; None if to nothing in the schema."""
-    if not reference.startswith("#"):
+    if not reference.startswith("#") or len(reference) > _MOST_LETTERS:
         return None
     if reference != "#" and not reference.startswith("#/"):
         return _anchors(root).get(unquote(reference[1:]))
@@ -237,8 +237,18 @@ def _references(schema: Any) -> Iterator[str]:
             todo += part
 
 
-def _inner(schema: Mapping[str, Any]) -> list[Any]:
-    """Returns the parts of a schema that state its types; none if it states them itself, or if they are not known."""
+def _listed(schema: Any) -> int:
+    """Returns the number of values and types that a schema lists."""
+    lists = (schema.get(key) for key in ("enum", "type")) if isinstance(schema, Mapping) else ()
+    return sum(len(each) for each in lists if isinstance(each, list))
+
+
+def _inner(schema: Any, root: Mapping[str, Any]) -> list[Any]:
+    """Returns the parts that state a schema's types; none if it states them itself, or if they are not known."""
+    if not isinstance(schema, Mapping):
+        return []
+    if isinstance(schema.get("$ref"), str):
+        return [_target(schema["$ref"], root)]
     if "const" in schema or isinstance(schema.get("enum"), list) or isinstance(schema.get("type"), (str, list)):
         return []
     for union in _UNIONS:

@@ -9,12 +9,11 @@ from typing import Any
 from draftwire import CallSpelling
 from gateway_service.answers.lark_rules import LarkRules, literal
 from gateway_service.answers.spelled.argument_schema import (
-    alternatives,
     choices_of,
     is_closed,
     properties,
     required,
-    types_among,
+    types_of,
     with_definitions,
 )
 from gateway_service.answers.spelled.expected_text import bare_begin, split_begin
@@ -71,7 +70,7 @@ class SpelledGrammar:
     def _parameters(self, tool: Tool) -> str:
         spelling, rules = self._spelling, self._rules
         begin, middle = rules.terms(spelling.key_begin), rules.terms(spelling.key_end)
-        known, needed = properties(tool.schema, tool.schema), required(tool.schema, tool.schema)
+        known, needed = properties(tool.schema, tool.schema), required(tool.schema, tool.schema, rules.count)
         if not known:
             return "" if is_closed(tool.schema, tool.schema) else f"({begin} {_KEY} {middle} {self._free()})*"
         written = [
@@ -87,9 +86,7 @@ class SpelledGrammar:
         if choices is not None:
             texts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in choices]
             return f"{self._rules.new(' | '.join(map(literal, texts)))} {end}"
-        parts = alternatives(schema, tool.schema)
-        self._rules.count_parts(len(parts))
-        types = types_among(parts)
+        types = types_of(schema, tool.schema, self._rules.count)
         if types is None or "string" in types:
             return self._free()
         value = self._rules.tool_term(tool, with_definitions(schema, tool.schema), f"properties.{key}")

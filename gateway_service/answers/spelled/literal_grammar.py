@@ -9,13 +9,12 @@ from typing import Any
 from draftwire import CallSpelling
 from gateway_service.answers.lark_rules import LarkRules, literal
 from gateway_service.answers.spelled.argument_schema import (
-    alternatives,
     choices_of,
     is_closed,
     properties,
     required,
     resolved,
-    types_among,
+    types_of,
     with_definitions,
 )
 from gateway_service.answers.tool import Tool
@@ -44,7 +43,7 @@ class LiteralGrammar:
         return f"{begin} {self._members(self._root, self._value)} {end}"
 
     def _members(self, schema: Any, value: Any) -> str:
-        known, needed = properties(schema, self._root), required(schema, self._root)
+        known, needed = properties(schema, self._root), required(schema, self._root, self._rules.count)
         if not known:
             if is_closed(schema, self._root):
                 return ""
@@ -83,9 +82,7 @@ class LiteralGrammar:
         for union in ("anyOf", "oneOf"):
             if isinstance(schema.get(union), list) and schema[union]:
                 return "(" + " | ".join(map(self._value, schema[union])) + ")"
-        parts = alternatives(schema, self._root)
-        self._rules.count_parts(len(parts))
-        types = types_among(parts)
+        types = types_of(schema, self._root, self._rules.count)
         if types is None:
             return self._any()
         return "(" + " | ".join(self._of_type(schema, each) for each in sorted(types)) + ")"

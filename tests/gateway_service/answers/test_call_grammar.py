@@ -377,6 +377,18 @@ LARGE = {
         "properties": {key: {"anyOf": [{"$ref": "#/$defs/A"}]} for key in MANY},
         "$defs": {"A": {"anyOf": [{"type": "string"}, *({"const": each} for each in range(2000))]}},
     },
+    "unions of one": {
+        "properties": {key: {"$ref": "#/$defs/A"} for key in MANY},
+        "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/B"}] * 2000}, "B": {"type": "string"}},
+    },
+    "references to references": {
+        "properties": {key: {"$ref": "#/$defs/A0"} for key in MANY},
+        "$defs": {f"A{each}": {"$ref": f"#/$defs/A{each + 1}"} for each in range(2000)},
+    },
+    "listed values": {
+        "properties": {key: {"anyOf": [{"$ref": "#/$defs/A"}]} for key in MANY},
+        "$defs": {"A": {"enum": MANY}},
+    },
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gateway_service.answers.spelled.argument_schema import resolved, types_of, with_definitions
+from gateway_service.answers.spelled.argument_schema import required, resolved, types_of, with_definitions
 from tests.harness.engine.counted_work import instructions
 
 A: dict[str, Any] = {"$ref": "#/$defs/a"}
@@ -34,6 +34,22 @@ def test_a_reference_that_leads_nowhere_is_an_empty_schema() -> None:
     for root in ({}, {"$defs": {"a": A}}):
         assert resolved(A, root) == {}
         assert resolved({"$ref": "https://a.schema"}, root) == {}
+
+
+def test_types_that_take_too_much_work_are_any() -> None:
+    numbers, more = ([{"const": each} for each in range(count)] for count in (4000, 5000))
+    assert types_of({"anyOf": numbers}, {}) == {"integer"}
+    assert types_of({"anyOf": more}, {}) is None
+    assert types_of({"enum": list(range(70_000))}, {}) is None
+    name = "a" * 2000
+    assert types_of({"$ref": f"#/$defs/{name}"}, {"$defs": {name: {"type": "null"}}}) is None
+
+
+def test_what_is_read_of_a_schema_is_counted() -> None:
+    counted: list[int] = []
+    many = {"required": ["a", "b", {}] * 100}
+    assert required(A, {"$defs": {"a": many}}, counted.append) == {"a", "b"} and counted == [300]
+    assert types_of({"type": ["null", "array"] * 100}, {}, counted.append) and counted[-1] > 200
 
 
 def test_a_part_takes_along_what_it_refers_to() -> None:
