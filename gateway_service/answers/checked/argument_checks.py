@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,7 +24,9 @@ from gateway_service.answers.tool import Tool
 log = get_logger(__name__)
 
 SECONDS = 1.0
-"""Longest time of one check."""
+"""Longest time of the checks of one request."""
+TURN_SECONDS = 2.0
+"""Longest time that they wait for those of others: a whole response waits with them."""
 _START_SECONDS = 20.0
 _MOST_WAITING = 32
 """Most answers that wait for their check."""
@@ -57,10 +60,17 @@ class ArgumentChecks:
             return []
         self._waiting += 1
         try:
-            async with self._turn:
-                found = [each for text in texts for each in await self._of_answer(request_id, plan, text, tools)]
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turn.acquire()
+        except TimeoutError:
+            log.info("tool call arguments not checked", request_id=request_id, reason="other checks take too long")
+            return []
         finally:
             self._waiting -= 1
+        try:
+            found = await self._of_answers(request_id, plan, texts, tools)
+        finally:
+            self._turn.release()
         if found:
             log.info("schema violations found", request_id=request_id, parts=found)
         return found
@@ -78,42 +88,51 @@ class ArgumentChecks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._end()
 
-    async def _of_answer(self, request_id: str, plan: AnswerPlan, text: str, tools: Collection[str]) -> list[str]:
+    async def _of_answers(
+        self, request_id: str, plan: AnswerPlan, texts: Sequence[str], tools: Collection[str]
+    ) -> list[str]:
         known = {tool.name: tool for tool in plan.use.callable if tool.name in tools}
-        answer = await asyncio.to_thread(Answer.read, plan.parser(), text)
         found: list[str] = []
-        for call in answer.calls:
-            if call.name not in known:
-                continue
-            place, reason = await self._of_call(known[call.name], call)
-            if place:
-                found.append(f"{call.name}({place})")
-            if reason:
-                log.info("tool call arguments not checked", request_id=request_id, tool=call.name, reason=reason)
+        left = SECONDS
+        for text in texts:
+            answer = await asyncio.to_thread(Answer.read, plan.parser(), text)
+            for call in answer.calls:
+                if call.name not in known:
+                    continue
+                place, reason, taken = await self._of_call(known[call.name], call, left)
+                left -= taken
+                if place:
+                    found.append(f"{call.name}({place})")
+                if reason:
+                    log.info("tool call arguments not checked", request_id=request_id, tool=call.name, reason=reason)
+                if left <= 0:
+                    return found
         return found
 
-    async def _of_call(self, tool: Tool, call: Call) -> tuple[str, str]:
-        """Returns the place that a call violates and why it could not be checked, either of which may be empty."""
+    async def _of_call(self, tool: Tool, call: Call, seconds: float) -> tuple[str, str, float]:
+        """Returns the place that a call violates and why it could not be checked, either of which may be empty, and the
+        seconds that it took. seconds: the most that it may take."""
         line = await asyncio.to_thread(_line, tool, call)
         try:
             process = self._process = self._process or await _start()
             assert process.stdin is not None
             assert process.stdout is not None
-            async with asyncio.timeout(SECONDS):
+            begun = time.monotonic()
+            async with asyncio.timeout(seconds):
                 process.stdin.write(line)
                 await process.stdin.drain()
                 answer = await process.stdout.readline()
             if answer:
                 outcome = json.loads(answer)
-                return outcome["place"], outcome["reason"]
+                return outcome["place"], outcome["reason"], time.monotonic() - begun
         except (TimeoutError, OSError):
             await self._end()
-            return "", f"it takes more than {SECONDS:g} s"
+            return "", f"it takes more than {seconds:.2g} s", SECONDS
         except BaseException:
             await self._end()  # an answer that nobody reads would be taken for the next one's
             raise
         await self._end()
-        return "", "it takes too much memory"
+        return "", "it takes too much memory", SECONDS
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -84,5 +84,26 @@ async def test_checks_do_not_pile_up(checks: Checks, monkeypatch: pytest.MonkeyP
     assert [each["reason"] for each in logs] == ["too many checks wait"]
 
 
+async def test_a_request_with_many_slow_calls_is_given_up_once(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' responses wait for its checks."""
+    schema, reason = HOSTILE["alternatives in alternatives"]
+    monkeypatch.setattr(argument_checks, "SECONDS", 0.2)
+    with capture_logs() as logs:
+        text = call("mail", "{}") * 100
+        assert await checks.violations("one", plan(mail=schema), [text, text], {"mail"}) == []
+    assert [each["reason"] for each in logs if each["event"] == "tool call arguments not checked"] == [reason]
+
+
+async def test_checks_wait_only_so_long_for_those_of_others(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argument_checks, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(argument_checks, "SECONDS", 20.0)
+    asked = plan(mail=MAIL), [call("mail", '{"to": "x"}')], {"mail"}
+    async with checks._turn:
+        with capture_logs() as logs:
+            assert await checks.violations("one", *asked) == []
+    assert [each["reason"] for each in logs] == ["other checks take too long"]
+    assert await checks.violations("two", *asked) == ["mail(properties.to.pattern)"]
+
+
 def test_tools_are_known_by_what_was_left_out() -> None:
     assert tools_of(["mail(properties.to.pattern)", "properties.to.pattern", "clock(not)"]) == {"mail", "clock"}
