@@ -45,7 +45,7 @@ def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
 def measure(
     model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu"
 ) -> DraftAcceptance:
-    """Measures a draft model on examples. Raises ValueError if there are none."""
+    """Measures a draft model on examples; what is no number agrees with nothing. Raises ValueError without examples."""
     if not examples:
         raise ValueError("there are no examples to measure acceptance on")
     was_training = model.training
@@ -58,8 +58,9 @@ def measure(
             logits = batch.logits(model)
         target = target_outcomes(batch.log_probs)
         draft = draft_outcomes(logits, batch.token_ids)
-        coupled += coupled_acceptance(target, draft).sum().item()
-        agreeing += (logits.argmax(1) == batch.token_ids[:, 0]).sum().item()
+        known = ~logits.isnan().any(1)
+        coupled += coupled_acceptance(target, draft)[known].sum().item()
+        agreeing += (logits.argmax(1) == batch.token_ids[:, 0])[known].sum().item()
         positions += len(logits)
     model.train(was_training)
     return DraftAcceptance(coupled / positions, agreeing / positions, positions)

@@ -58,6 +58,20 @@ def test_each_distribution_is_compared_at_its_own_position() -> None:
     assert str(found).endswith("75.0 % greedy (4 positions)")
 
 
+class Broken(torch.nn.Module):
+    """Predicts no numbers, as after a training with too high a learning rate."""
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
+        return type("Output", (), {"logits": torch.full((*input_ids.shape, VOCABULARY), math.nan)})()
+
+
+def test_what_is_no_number_agrees_with_nothing() -> None:
+    """Otherwise it would not be worse than before."""
+    example = example_of([1, 0, 0], 1, [[0], [0]], [[math.log(0.5)]] * 2)
+    found = measure(Broken(), [example], batch_size=1)
+    assert (found.coupled, found.agreement, found.positions) == (0, 0, 2)
+
+
 def test_nothing_cannot_be_measured() -> None:
     with pytest.raises(ValueError, match="no examples"):
         measure(Fixed(), [], batch_size=1)
