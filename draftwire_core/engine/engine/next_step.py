@@ -149,9 +149,15 @@ def to_compute(running: Iterable[Sequence]) -> list[Sequence]:
     one is computed in the same steps, so it either advances or ends, and the wait is over in both cases.
     """
     chosen: list[Sequence] = []
+    ahead: list[Sequence] = []  # whose prompts the next step continues, or completes by their last token
     for sequence in running:
-        if sequence.pending > 1 and not any(_waits(sequence, older) for older in chosen):
+        if sequence.pending > 1:
+            if any(_waits(sequence, older) for older in ahead):
+                continue
             chosen.append(sequence)
+        elif sequence.sound:
+            continue
+        ahead.append(sequence)
     return chosen
 
 

@@ -76,10 +76,12 @@ class Settlement:
             self._clock.enter("rollback")
         job.commit(accepted)
         job.rollback(accepted, self._pool)
+        # The last part of a prompt may be one token, which is computed like that of an output.
+        begins = not sequence.sound and sequence.cached_tokens < len(spec.tokens) - 1
         sequence.settle(sound=finish is not Finish.FAULT)
         if tokens:
             sequence.commit(tokens)
-            if len(job.chain) > 1:
+            if begins or len(job.chain) > 1:
                 sequence.leave()
         if job.nodes:
             self._clock.enter("walk")

@@ -270,15 +270,17 @@ def test_a_sequence_may_neither_take_nor_leave(takes: bool, leaves: bool) -> Non
     assert cache.queried_tokens == (2 * (len(spec.tokens) - 1) if takes else 0)
 
 
-def test_what_others_wait_for_is_computed_once() -> None:
+@pytest.mark.parametrize("length", [64, 65, 66], ids=["even parts", "one token left", "two left"])
+def test_what_others_wait_for_is_computed_once(length: int) -> None:
     engine = engine_of(max_step_rows=16)
+    prompt = random_tokens(length, seed=3)
     for sequence_id in range(4):
-        engine.add(spec_of(sequence_id, PROMPTS[2], replace(SAMPLED, seed=sequence_id), count=2))
+        engine.add(spec_of(sequence_id, prompt, replace(SAMPLED, seed=sequence_id), count=2))
     rows = 0
     while not all(sequence.sound for sequence in engine._running.values()):
         rows += engine.step().rows
     # Each sequence has its own last token; the first sequence decodes meanwhile.
-    assert rows <= len(PROMPTS[2]) + 3 + 1
+    assert rows <= length + 3 + 1
     assert outcomes_of(engine).keys() == {0, 1, 2, 3} or not engine.running
     assert engine.model.pool.used == 0
 
