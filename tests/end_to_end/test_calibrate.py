@@ -58,6 +58,7 @@ def test_each_number_of_layers_is_told(
     [
         (["--prompts", "missing.txt"], 2, "--prompts: missing.txt"),
         (["--model", "./missing"], 1, "./missing"),
+        (["--model", "./[/missing]"], 1, "model ./[/missing]: no such directory"),
         (["--tokens", "0"], 2, "--tokens"),
         (["--tokens", "256"], 2, "tokens: must be at least 1 and leave room"),
         (["--dtype", "int3"], 2, "--dtype"),

@@ -93,8 +93,8 @@ def _measure(
             f"calibration runs a model in this process and needs the serving libraries; {error.name} is "
             f"missing: {how_to_install('serve')}"
         ) from error
-    console = Console(stderr=True, highlight=False)
-    show_downloads(lambda line: console.print(line, soft_wrap=True, markup=False))
+    console = Console(stderr=True, highlight=False, markup=False)
+    show_downloads(lambda line: console.print(line, soft_wrap=True))
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     if threads is not None:
         set_cpu_threads(threads)

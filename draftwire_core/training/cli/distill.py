@@ -91,12 +91,12 @@ def distill(
         raise ValueError(f"--divergence: expected one of {', '.join(DIVERGENCES)}, got {divergence!r}")
     if threads:
         torch.set_num_threads(threads)
-    console = Console(stderr=True, highlight=False)
-    show_downloads(lambda line: console.print(line, soft_wrap=True, markup=False))
+    console = Console(stderr=True, highlight=False, markup=False)
+    show_downloads(lambda line: console.print(line, soft_wrap=True))
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     teacher: Teacher
     try:
-        console.print(f"loading {draft}" + (f" and {target}" if target else ""), soft_wrap=True, markup=False)
+        console.print(f"loading {draft}" + (f" and {target}" if target else ""), soft_wrap=True)
         model = DraftModel(draft, device=device)
         teacher = (
             VerifierTeacher(verifier, **connection.options()) if verifier else LocalTeacher(str(target), device=device)

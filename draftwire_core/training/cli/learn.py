@@ -145,10 +145,10 @@ def learn(
         raise ValueError("--draft: is for a drafter service (--canary); local:draft names its model itself")
     if threads:
         torch.set_num_threads(threads)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
 
     def tell(line: str) -> None:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
     show_downloads(tell)
 

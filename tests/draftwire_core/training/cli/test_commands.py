@@ -101,6 +101,31 @@ def test_a_refresh_that_is_asked_to_end_does_so_as_by_ctrl_c(
     assert outcome.code == 130
 
 
+def test_an_address_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Teacher:
+        client = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    class Follower(Teacher):
+        def wait_until_following(self, seconds: float) -> None:
+            pass
+
+    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", Teacher)
+    monkeypatch.setattr(traffic_follower, "TrafficFollower", Follower)
+    options = ["--drafter", "d", "--draft", str(tmp_path), "--canary", "c:1", "--out", str(tmp_path), "--nice", "0"]
+    outcome = Command(monkeypatch, capsys)(
+        "train", "refresh", *options, "--verifier", "[fd00::1]:50051", "--threads", "0"
+    )
+    assert "\nfollowing [fd00::1]:50051; d drafts with " in outcome.out
+
+
 MISSING = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)")
 ABSENT = """
 import importlib.util
