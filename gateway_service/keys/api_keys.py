@@ -92,10 +92,10 @@ def read_key_file(path: str) -> list[str]:
         ValueError: the file cannot be read, or contains no key.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ValueError(f"{path} contains no key")
     return keys

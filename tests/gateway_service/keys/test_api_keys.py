@@ -72,7 +72,7 @@ async def test_the_description_tells_of_keys(open_gateway: OpenGateway) -> None:
 
 def test_a_file_of_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text("# ours\none\n\n  two \n")
+    path.write_text("\ufeff# ours\none\n\n  two \n  # no longer: three\n", encoding="utf-8")
     assert read_key_file(str(path)) == ["one", "two"]
     path.write_text("one\r\ntwo\r\n", "utf-8-sig")
     assert read_key_file(str(path)) == ["one", "two"]
