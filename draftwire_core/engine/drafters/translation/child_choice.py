@@ -53,13 +53,15 @@ class ChildChoice:
 
         answered: the nodes of questions. reached: other nodes.
         """
-        nodes = [*answered, *self._fresh(reached)]
+        clock.enter("sample")
+        nodes = self._settled([*answered, *self._fresh(reached)])
         while nodes:
-            clock.enter("sample")
             projected = self._projected(nodes)
             found = self._drawn(nodes, projected)
             clock.enter("walk")
-            nodes = self._fresh(self._add_children(nodes, projected, found))
+            reached = self._add_children(nodes, projected, found)
+            clock.enter("sample")
+            nodes = self._settled(self._fresh(reached))
 
     def _fresh(self, expanded: Sequence[Reached]) -> list[Expanded]:
         """Returns those of nodes that have been through the model whose children are to be chosen."""
@@ -70,16 +72,40 @@ class ChildChoice:
             if not node.children and not self._redraw(draft, node, row)
         ]
 
+    def _settled(self, nodes: Sequence[Expanded]) -> list[Expanded]:
+        """Asks about the greedy ones of some nodes, for which it needs no candidates; returns the others."""
+        settled: list[Expanded] = []
+        for each in nodes:
+            begun = None
+            if each.draft.spec.sampling.temperature == 0:
+                begun = self._projection.unsettled(each.probabilities, each.spelling, each.known)
+            if begun is None:
+                settled.append(each)
+            else:
+                self._ask(each, begun, each.rest)
+        return settled
+
+    def _ask(self, each: Expanded, begun: Sequence[int], rest: Tensor | None) -> None:
+        """Asks about the draft tokens `begun` after a node. rest: as in `TokenQuestion`."""
+        self._model.pool.give_back(list(each.slots))
+        self._questions.add(each.key, TokenQuestion(each.draft, each.node, each.probabilities, begun, each.known, rest))
+
     def _projected(self, nodes: Sequence[Expanded]) -> list[Tensor]:
         """Returns what comes after each node: [target vocabulary]."""
-        unasked = [each.probabilities for each in nodes if each.rest is None]
-        projections = iter(self._projection.project(torch.stack(unasked)) if unasked else ())
-        return [
-            next(projections)
-            if each.rest is None
-            else self._projection.refine(each.rest, each.probabilities, each.spelling, each.known)
-            for each in nodes
-        ]
+        without = [each.probabilities for each in nodes if each.rest is None]
+        projections = iter(self._projection.project(torch.stack(without)) if without else ())
+        projected: list[Tensor] = []
+        for each in nodes:
+            row = next(projections) if each.rest is None else None
+            if each.spelling:
+                rest = each.rest
+                if row is not None:
+                    rest = self._projection.without(row, each.probabilities, each.spelling[0])
+                assert rest is not None, "it is known, or follows from the projection"
+                row = self._projection.refine(rest, each.probabilities, each.spelling, each.known)
+            assert row is not None, "a node without a question has been projected"
+            projected.append(row)
+        return projected
 
     def _drawn(self, nodes: Sequence[Expanded], projected: Sequence[Tensor]) -> Candidates:
         """Draws the best children of each node."""
@@ -99,17 +125,14 @@ class ChildChoice:
         reached: list[Reached] = []
         candidates = zip(nodes, projected, found.token_ids.tolist(), found.log_probs.tolist(), strict=True)
         for each, row, tokens, log_probs in candidates:
-            begun = self._unsettled(each, tokens[0])
+            begun = self._begun(each, tokens[0])
             if begun is None:
                 reached += self._keep_answer(each, self._add(each, tokens, log_probs))
                 continue
-            self._model.pool.give_back(list(each.slots))
             rest = each.rest
-            if rest is None:
+            if rest is None and not each.spelling:
                 rest = self._projection.without(row, each.probabilities, begun[0])
-            self._questions.add(
-                each.key, TokenQuestion(each.draft, each.node, each.probabilities, rest, begun, each.known)
-            )
+            self._ask(each, begun, rest)
         return reached
 
     def _keep_answer(self, each: Expanded, children: Sequence[Node]) -> list[Reached]:
@@ -133,13 +156,13 @@ class ChildChoice:
         self._model.pool.give_back(list(each.slots[kept:]))
         return found
 
-    def _unsettled(self, each: Expanded, token: int) -> Sequence[int] | None:
-        """Returns the draft tokens about which to ask next before a node gets its children, or None.
+    def _begun(self, each: Expanded, token: int) -> Sequence[int] | None:
+        """Returns the draft tokens about which to ask next before a node that is not greedy gets its children, or None.
 
         token: the best candidate for a child; -1 if there is none.
         """
         if each.draft.spec.sampling.temperature == 0:
-            return self._projection.unsettled(each.probabilities, each.spelling, each.known)
+            return None
         pieces = self._map.pieces[token] if token >= 0 else ()
         begun = pieces[: len(each.spelling) + 1]
         if len(begun) == len(each.spelling) or begun[:-1] != tuple(each.spelling):

@@ -29,7 +29,7 @@ class Expanded:
     slots: Sequence[int] = ()
     """The KV slots of these tokens."""
     rest: Tensor | None = None
-    """The rest of the question that was answered; None if none was asked."""
+    """The rest of the question that was answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,13 +45,14 @@ class TokenQuestion:
     node: Node
     probabilities: Tensor
     """The draft model's probabilities after the node: [draft vocabulary]."""
-    rest: Tensor
-    """The projection of these without the first token of the candidate: [target vocabulary]."""
     spelling: Sequence[int]
     """The candidate, one or more draft tokens."""
     known: Sequence[Tensor] = ()
     """The draft model's probabilities after the first of these draft tokens, after the first two, and so on, without
     those after all: [draft vocabulary] each."""
+    rest: Tensor | None = None
+    """The projection of the probabilities without the first token of the candidate, [target vocabulary]; None if it
+    has not been needed yet."""
 
     @property
     def is_open(self) -> bool:
