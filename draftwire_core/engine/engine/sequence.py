@@ -151,7 +151,7 @@ class Sequence:
         last = len(self.tokens) - 1  # where the same prompt would go on from
         return (
             *range(-(-(start + 1) // KEPT_EVERY) * KEPT_EVERY, end + 1, KEPT_EVERY),
-            *((last,) if end > last else ()),
+            *((last,) if end >= last else ()),
         )
 
     def kept_length(self, length: int) -> int:

@@ -167,6 +167,19 @@ def check_prefixes(name: str) -> None:
     assert 0 < states.kept <= 8
 
 
+@pytest.mark.parametrize("length", [64, 65, 66], ids=["even parts", "one token left", "two left"])
+def test_the_same_prompts_together_are_computed_once(length: int) -> None:
+    model = model_of("Mamba2")
+    specs = specs_of([random_tokens(length, seed=3)] * 4, 2)
+    expected = generate(engine_of(model, prefix_cache=False), specs, together=False).tokens
+    engine = engine_of(model, max_step_rows=16)
+    assert generate(engine, specs).tokens == expected
+    cache = engine.prefix_cache
+    assert cache is not None and cache.hit_tokens == 3 * (length - 1)
+    engine_of(model)
+    check_idle(model)
+
+
 def test_kept_states_are_bounded() -> None:
     model = packed(recurrent_model("Mamba2"), 3000)
     engine = engine_of(model)
