@@ -60,7 +60,7 @@ def engine_beside(
 @pytest.fixture
 def times_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target's steps take the time that is said at its start."""
-    monkeypatch.setattr(StepCost, "observe", lambda *_: None)
+    monkeypatch.setattr(StepCost, "observe", lambda *_: 0.0)
 
 
 def check_few_slots(library: PreTrainedModel, plain: dict[int, list[int]], slots: int) -> None:
