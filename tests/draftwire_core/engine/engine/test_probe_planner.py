@@ -165,7 +165,7 @@ def test_beside_other_drafters() -> None:
 def test_attached_and_detached_midway(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine rows and probes would cost more than they gain, and the drafter would rest.
     cost = StepCost([1, 256], [1.0, 1.0 + 1e-6])
-    monkeypatch.setattr(cost, "observe", lambda *args: None)
+    monkeypatch.setattr(cost, "observe", lambda *args: 0.0)
     monkeypatch.setattr(DraftingAccounts, "spent", lambda *args, **options: None)
     monkeypatch.setattr(DraftingAccounts, "paid_off", lambda *args: True)
     engine, specs = engine_with(None, cost), specs_of(SAMPLING["sampled"])
@@ -278,7 +278,7 @@ def test_a_step_is_no_more_than_a_quarter_longer_for_them(
 ) -> None:
     cost = StepCost([1, 11], [1.0, 1.25])
     engine = engine_with(LookaheadOptions(ngram=4), cost)
-    monkeypatch.setattr(cost, "observe", lambda *args: None)
+    monkeypatch.setattr(cost, "observe", lambda *args: 0.0)
     monkeypatch.setattr(DraftingAccounts, "paid_off", lambda *args: paid_off)
     noted = probes_of(engine, monkeypatch)
     run(engine, specs_of(GREEDY)[1:2], "lookahead")
@@ -288,7 +288,7 @@ def test_a_step_is_no_more_than_a_quarter_longer_for_them(
 
 def test_dear_rows_are_tried_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = StepCost([1, 256], [1.0, 21.4])  # three rows are 0.24 steps
-    monkeypatch.setattr(cost, "observe", lambda *args: None)
+    monkeypatch.setattr(cost, "observe", lambda *args: 0.0)
     monkeypatch.setattr(NgramPool, "add", lambda *args: None)  # nothing is found
     engine = engine_with(LookaheadOptions(window=15, ngram=4), cost)
     result = run(engine, [SequenceSpec(0, PROMPTS[1], 220, SamplingParams(temperature=3.0, seed=1))], "lookahead")

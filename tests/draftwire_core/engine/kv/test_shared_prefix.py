@@ -34,7 +34,7 @@ DRAFTERS = ["none", "scripted", "draft model", "early exit", "ngram"]
 def times_as_said() -> Iterator[None]:
     """Steps take the time that is said at the engine's start: the machine's load must not decide what is drafted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StepCost, "observe", lambda *_: None)
+        patch.setattr(StepCost, "observe", lambda *_: 0.0)
         yield
 
 
