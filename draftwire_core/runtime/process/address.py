@@ -60,8 +60,8 @@ def peer_address(text: str) -> str:
 
 
 def place_of(text: str) -> str:
-    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot or in the form
-    of an IP address, and for all of this machine. Any other text is returned as it is."""
+    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot, in the form of
+    an IP address or in its zone, and for all of this machine. Any other text is returned as it is."""
     try:
         address = Address.parse(text)
     except ValueError:
@@ -69,7 +69,7 @@ def place_of(text: str) -> str:
     host = address.host.lower().rstrip(".")
     with suppress(ValueError):
         ip = ipaddress.ip_address(host)
-        host = str(getattr(ip, "ipv4_mapped", None) or ip)
+        host = str(getattr(ip, "ipv4_mapped", None) or ip).partition("%")[0]  # gRPC takes any zone of most addresses
     return str(Address(_LOOPBACK if host in _THIS_MACHINE else host, address.port))
 
 
