@@ -150,9 +150,9 @@ class GenerationRun:
         try:
             first = True
             async for chunk in stream:
+                prompt = await _prompt(order, stream) if first else None  # before the result, which has the same
                 if order.prompt_alone:
                     continue
-                prompt = await _prompt(order, stream) if first else None
                 await self._events.put(Event(index, chunk, None, prompt, stream.left_out))
                 first = False
             result = _without_output(stream.result) if order.prompt_alone else stream.result

@@ -125,6 +125,7 @@ class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):
         self._text_offsets: list[int] = []
         self._logprobs: list[TokenLogProbs] = []
         self._prompt = pb.PromptReport()
+        self._report: PromptReport | None = None
         self._prompt_tokens = 0
         self._model_fingerprint = ""
         self._numerics = ""
@@ -209,7 +210,9 @@ class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):
     @property
     def prompt(self) -> PromptReport | None:
         """The report on the prompt so far, if any."""
-        return read_prompt(self._prompt) if self._prompt.token_ids else None
+        if self._report is None and self._prompt.token_ids:
+            self._report = read_prompt(self._prompt)
+        return self._report
 
     def key(self, size: int) -> bytes | None:
         """Returns the first bytes of the prompt; None if drafters are named, which other verifiers may not have."""
@@ -224,7 +227,7 @@ class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):
         if not self.prompt_token_ids:
             self.prompt_token_ids = list(request.token_ids.ids)
         if len(self._prompt.token_ids) < self._prompt_tokens:
-            self._prompt.Clear()  # the report was interrupted
+            self._prompt, self._report = pb.PromptReport(), None  # the report was interrupted
         elif self._prompt.token_ids:  # the report is complete and is not needed again
             request.ClearField("echo")
             request.ClearField("prompt_log_probs")
@@ -256,14 +259,13 @@ class GenerationReader(Reader[pb.GenerateRequest, pb.GenerateResponse, Chunk]):
             return None
         if event == "chunk":
             return self._read_chunk(response.chunk)
+        if event == "finished":
+            return self._read_finished(response.finished)
         if event == "prompt":
             text = self._prompt.text + response.prompt.text
             self._prompt.MergeFrom(response.prompt)
-            self._prompt.text = text
-            return None
-        if event == "finished":
-            return self._read_finished(response.finished)
-        return None  # an event newer than this SDK
+            self._prompt.text, self._report = text, None
+        return None  # also for an event newer than this SDK
 
     def _read_started(self, started: pb.GenerateStarted) -> None:
         self.request_id = started.request_id

@@ -199,10 +199,11 @@ async def test_a_prompts_log_probabilities_are_read_beside_the_loop(
         return read(message)
 
     monkeypatch.setattr(reading, "read_prompt", noted)
-    for option in ({"echo": True}, {"prompt_logprobs": 1}):
-        assert (await http.post("/v1/completions", json={"prompt": PROMPT} | option)).status_code == 200
-    echoed, _, told, _ = threads
-    assert echoed == threading.get_ident() != told
+    told = {"prompt_logprobs": 1}
+    for options in ({"echo": True}, told, told | {"echo": True, "max_tokens": 0}):
+        assert (await http.post("/v1/completions", json={"prompt": PROMPT} | options)).status_code == 200
+    here = threading.get_ident()
+    assert [thread == here for thread in threads] == [True, False, False], "once each, also for the result"
 
 
 async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
