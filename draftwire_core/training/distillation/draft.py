@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import logging
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
@@ -29,7 +29,6 @@ class Draft:
         place = checkpoint.directory
         self.quantised = False
         """Whether the weights were in blocks, which those of a checkpoint that is written are not."""
-        self._tokenizer: PreTrainedTokenizerBase
         try:
             model = model_to_train(checkpoint, torch.float32)
             if checkpoint.gguf is not None:
@@ -38,15 +37,13 @@ class Draft:
 
                 file = GgufFile.open(checkpoint.gguf)
                 self.quantised = any(part.plain is None for each in file.tensors.values() for part in each.parts)
-                self._dtype, self._tokenizer = torch.bfloat16, file.tokenizer()
+                self._dtype = torch.bfloat16
             else:
                 self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
-                # With mistral-common installed, transformers would read Mistral's own file, without a fast tokenizer.
-                self._tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, mistral_format=False)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
         self.source = source
-        self.tokenizer = Tokenizer(self._tokenizer)
+        self.tokenizer = Tokenizer.load(checkpoint)
         self.model: PreTrainedModel = model.to(device)
         self.device = device
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
@@ -60,7 +57,7 @@ class Draft:
         try:
             copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
             try:
-                self._tokenizer.save_pretrained(new)
+                self.tokenizer.save(new)
             except Exception as error:  # the package tokenizers has no narrower one, for a full disk for example
                 raise OSError(str(error)) from error
             # The weights are written readable by their owner only; a service that runs as another user must read them.

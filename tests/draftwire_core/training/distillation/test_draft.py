@@ -1,5 +1,6 @@
 """A trained draft as written to disk."""
 
+import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.distillation.draft import Draft
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
@@ -57,6 +59,23 @@ def test_an_incomplete_one_is_refused_as_in_serving(
     save_file(damage(load_file(weights)), weights, {"format": "pt"})
     with pytest.raises(ModelLoadError, match=f"model {tmp_path}: .*{words}"):
         Draft(str(tmp_path))
+
+
+def test_texts_are_split_as_its_tokenizers_file_says(tmp_path: Path) -> None:
+    """Whatever the type of the model: as where the draft is served, before training and after."""
+    config = Qwen2Config(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1
+    )
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "draft")
+    whole = json.loads((MODELS / "target" / "tokenizer.json").read_text())
+    threes = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}"}, "behavior": "Isolated", "invert": False}
+    whole["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [threes, whole["pre_tokenizer"]]}
+    (tmp_path / "draft" / "tokenizer.json").write_text(json.dumps(whole))
+    (tmp_path / "draft" / "tokenizer_config.json").write_text("{}")
+    draft = Draft(str(tmp_path / "draft"))
+    draft.write(tmp_path / "written")
+    served = Tokenizer.load(str(tmp_path / "draft"))
+    assert served.sha256 == draft.tokenizer.sha256 == Tokenizer.load(str(tmp_path / "written")).sha256
 
 
 def test_mistrals_own_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
