@@ -29,7 +29,7 @@ class StepShares:
         return _divided(self._committed, pending, rows)
 
     def questions(self, asked: Iterable[tuple[ServedVerifier, int]], rows: int) -> dict[ServedVerifier, int]:
-        """Divides rows that only determine a node's children, and from which nothing is drafted directly."""
+        """Divides rows that determine a node's children, one of which may keep them."""
         return _divided(self._questions, asked, rows)
 
     def expansions(
