@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,15 @@ from transformers import PreTrainedModel
 Tensors = dict[str, torch.Tensor]
 FP8 = torch.float8_e4m3fn
 _MOST_FP8 = 448.0
+_NUMBERED = ("MixtralExperts", "MiniMaxM2Experts", "PhimoeExperts")
+_STORED = {
+    "exaone_moe": {"mlp.gate.e_score_correction_bias": "mlp.e_score_correction_bias"},
+    "minimax_m2": {r"\.mlp\.": ".block_sparse_moe."},
+    "mixtral": {r"\.mlp\.": ".block_sparse_moe."},
+    "nemotron_h": {r"^model\.": "backbone."},
+    "phimoe": {r"\.mlp\.router\.": ".block_sparse_moe.gate.", r"\.mlp\.": ".block_sparse_moe."},
+}
+"""Names of published checkpoints in place of those of transformers' modules."""
 
 
 class Layer(NamedTuple):
@@ -69,8 +79,8 @@ def write_quantised(
             layer = form.quantise(weight.float())
             values[name] = layer.values
             tensors |= {f"{name}.{own}": tensor for own, tensor in layer.stored.items()}
-    if any(type(module).__name__ == "MixtralExperts" for module in model.modules()):
-        tensors = {name.replace(".mlp.", ".block_sparse_moe."): tensor for name, tensor in tensors.items()}
+    for own, stored in _STORED.get(model.config.model_type, {}).items():
+        tensors = {re.sub(own, stored, name): tensor for name, tensor in tensors.items()}
     if change is not None:
         change(tensors)
     notes = None if form.note is None else {f"{name}.weight": json.dumps(form.note) for name in values}
@@ -95,7 +105,8 @@ def with_values(model: PreTrainedModel, values: Mapping[str, torch.Tensor]) -> P
 
 def _quantise_experts(tensors: Tensors, name: str, kind: str, form: Form) -> Tensors:
     """Replaces the experts of a layer by their quantised tensors; returns their values by parameter."""
-    both, down = (tensors.pop(f"{name}.{own}").float() for own in ("gate_up_proj", "down_proj"))
+    first = "up_proj" if kind == "NemotronHExperts" else "gate_up_proj"
+    both, down = (tensors.pop(f"{name}.{own}").float() for own in (first, "down_proj"))
     if kind == "GptOssExperts":  # whose biases stay as they are
         values = {}
         for own, weight in (("gate_up_proj", both), ("down_proj", down)):
@@ -104,15 +115,16 @@ def _quantise_experts(tensors: Tensors, name: str, kind: str, form: Form) -> Ten
                 tensors[f"{name}.{own}_{part}"] = torch.stack([layer.stored[part] for layer in layers])
             values[f"{name}.{own}"] = torch.stack([layer.values.t() for layer in layers])
         return values
-    names = ("w1", "w3", "w2") if kind == "MixtralExperts" else ("gate_proj", "up_proj", "down_proj")
-    found: list[list[torch.Tensor]] = [[], [], []]
+    names = ("w1", "w3", "w2") if kind in _NUMBERED else ("gate_proj", "up_proj", "down_proj")
+    names = names if first == "gate_up_proj" else names[1:]
+    found: list[list[torch.Tensor]] = [[] for _ in names]
     for index in range(len(both)):
-        for place, weight in enumerate((*both[index].chunk(2), down[index])):
+        for place, weight in enumerate((*both[index].chunk(len(names) - 1), down[index])):
             layer = form.quantise(weight)
             found[place].append(layer.values)
             tensors |= {f"{name}.{index}.{names[place]}.{own}": each for own, each in layer.stored.items()}
-    gates, ups, downs = map(torch.stack, found)
-    return {f"{name}.gate_up_proj": torch.cat([gates, ups], 1), f"{name}.down_proj": downs}
+    *firsts, downs = map(torch.stack, found)
+    return {f"{name}.{first}": torch.cat(firsts, 1), f"{name}.down_proj": downs}
 
 
 def _quantised(weight: torch.Tensor, bits: int, group: int, symmetric: bool) -> tuple[torch.Tensor, ...]:

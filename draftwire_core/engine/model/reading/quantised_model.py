@@ -40,7 +40,16 @@ _VALUES_AT_ONCE = 1 << 20
 """Values that are converted at once, which bounds the memory for them as float32 numbers."""
 GENERATION = "generation_config.json"
 """The file that names, among others, all tokens that end a text."""
-_MIXTRAL = "MixtralExperts"
+_MIXTRAL = ((r"\.mlp\b", ".block_sparse_moe"),)
+_STORED = {
+    "exaone_moe": ((r"\.mlp\.gate\.e_score", ".mlp.e_score"),),
+    "minimax_m2": _MIXTRAL,
+    "mixtral": _MIXTRAL,
+    "nemotron_h": ((r"^model\.", "backbone."),),
+    "phimoe": ((r"\.mlp\.router\b", ".mlp.gate"), *_MIXTRAL),
+}
+"""Patterns of transformers' names, and what checkpoints have in their place, by the type of the model. transformers
+renames plain weights as it reads them."""
 _NUMBERS = re.compile(r"\.(\d+)\.")
 
 
@@ -98,6 +107,7 @@ class _ReadTensors:
         self._model = model
         self._dtype = dtype
         self._in_float32 = tuple(model._keep_in_fp32_modules_strict or ())
+        self._stored = _STORED.get(model.config.model_type, ())
         self.conversions = Conversions()
 
     def fill(self) -> None:
@@ -105,9 +115,8 @@ class _ReadTensors:
         model = self._model
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
         tied: nn.Module | None = None
-        mixtral = any(type(module).__name__ == _MIXTRAL for module in model.modules())
         for own_name, module in list(model.named_modules()):
-            name = own_name.replace(".mlp.", ".block_sparse_moe.") if mixtral else own_name
+            name = self._stored_name(own_name)
             if type(module) is nn.Linear:
                 stored = self._linear(name, module)
                 if stored is not None:
@@ -120,9 +129,15 @@ class _ReadTensors:
                 tied = module
                 continue
             for own, like in _persistent(module):
-                self._set(module, own, self._plain(f"{name}.{own}" if name else own, like))
+                self._set(module, own, self._plain(self._stored_name(f"{own_name}.{own}" if name else own), like))
         if tied is not None:
             tied.weight = embedding.weight
+
+    def _stored_name(self, name: str) -> str:
+        """The name in the checkpoint of what has a name in the model."""
+        for pattern, stored in self._stored:
+            name = re.sub(pattern, stored, name)
+        return name
 
     def _linear(self, name: str, module: nn.Linear) -> nn.Module | None:
         weight = self._form.weight(name, module.out_features, module.in_features)
@@ -155,13 +170,14 @@ class _ReadTensors:
         """The experts of a layer, each in tensors of its own, except in the format of gpt-oss."""
         if isinstance(self._form, Mxfp4):
             return StoredExperts(self._experts_in_blocks(self._form, name, module), module)
-        mixtral = type(module).__name__ == _MIXTRAL
+        mixtral = ".block_sparse_moe." in name
         gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        firsts = (gate, up) if module.has_gate else (up,)
         count, outputs, inputs = module.down_proj.shape
         return StoredExperts(
             [
                 Expert(
-                    [self._expert(f"{name}.{index}.{each}", inputs, outputs) for each in (gate, up)],
+                    [self._expert(f"{name}.{index}.{each}", inputs, outputs) for each in firsts],
                     self._expert(f"{name}.{index}.{down}", outputs, inputs),
                 )
                 for index in range(count)

@@ -30,6 +30,9 @@ SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
 ALL_FORMS = FORMS | FEW_BIT_FORMS
 ONE_OF_EACH = [*FORMS, "NVFP4", "MXFP4 of compressed-tensors", "MXFP8", "NF4", "LLM.int8", "torchao int4", "BitNet"]
 """Forms, of which several may have weights that lie alike."""
+WHOLE = ["full_attention"] * 2
+NEMOTRON = {"mamba_num_heads": 8, "mamba_head_dim": 32, "ssm_state_size": 16, "n_groups": 2}
+NEMOTRON |= {"moe_shared_expert_intermediate_size": 64}
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
@@ -233,6 +236,25 @@ def check_experts(name: str, form: str, place: Path, length: int, prompts: list[
 )
 def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
     check_experts(name, form, tmp_path, 20, [12, 5], num_hidden_layers=1, layer_types=["full_attention"])
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("ExaoneMoe", {"num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 1, "layer_types": WHOLE}),
+        ("MiniMaxM2", {"num_local_experts": 4, "rotary_dim": 16}),
+        ("NemotronH", {"n_routed_experts": 4, "layers_block_type": ["mamba", "moe"], **NEMOTRON}),
+        ("Phimoe", {"num_local_experts": 4}),
+    ],
+)
+def test_tensors_that_transformers_renames(name: str, sizes: dict[str, object], tmp_path: Path) -> None:
+    model = tiny_model(name, **SIZES, num_hidden_layers=2, moe_intermediate_size=64, num_experts_per_tok=2, **sizes)
+    with_values(model, write_quantised(tmp_path, model, FORMS["FP8"]))
+    ours = PackedModel.load(str(tmp_path), slots=100)
+    rows = walk(ours, [random_tokens(6, seed=1)], [3])
+    errors = sorted(distance(row, plain_logits(model, prefix)[-1]) for prefix, row in rows.items())
+    assert errors[len(errors) // 2] < 0.15
 
 
 @needs_library
