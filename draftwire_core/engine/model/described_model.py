@@ -27,8 +27,8 @@ def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> i
     """Tokens of the longest sequence. config: of the text decoder. asked: `--context-length`; None for the default.
 
     The default is what the model declares, but for a model with two sets of rotary factors what the short ones are for:
-    up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared, with YaRN's
-    factor.
+    up to there transformers gives the same text. Raises ModelLoadError if more is asked for than declared, with the
+    factor of YaRN or of linear scaling.
     """
     declared = getattr(config, "max_position_embeddings", None)
     longest = int(declared or _UNDECLARED)

@@ -31,9 +31,12 @@ def original_context(config: PretrainedConfig) -> int | None:
 
 
 def stretched_context(config: PretrainedConfig) -> int:
-    """Positions up to which YaRN stretches the context of a model; 0 for others. The model cards of Qwen 3 and SmolLM 3
-    add it to a configuration that keeps the shorter length. config: of the text decoder"""
+    """Positions up to which YaRN or linear scaling stretches the context of a model; 0 for others. The model cards of
+    Qwen 3 and SmolLM 3 add YaRN to a configuration that keeps the shorter length; those of Vicuna 1.5 16k and LongChat
+    keep it with linear scaling. config: of the text decoder"""
     rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "linear":
+        return int((rope.get("factor") or 0) * config.max_position_embeddings)
     if rope.get("rope_type") != "yarn":
         return 0
     return int((rope.get("factor") or 0) * (rope.get("original_max_position_embeddings") or 0))

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import MambaConfig, Qwen3Config
+from transformers import LlamaConfig, MambaConfig, Qwen3Config
 
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.described_model import context_of
@@ -78,6 +78,14 @@ def test_what_yarn_stretches_to_may_be_asked_for() -> None:
     assert context_of(config, 131072) == 131072
     with pytest.raises(ModelLoadError, match="--context-length 131073 is longer than the model's 131072 tokens"):
         context_of(config, 131073)
+
+
+def test_what_linear_scaling_stretches_to_may_be_asked_for() -> None:
+    """As in the configuration of Vicuna 1.5 16k."""
+    config = LlamaConfig(max_position_embeddings=4096, rope_scaling={"type": "linear", "factor": 4.0})
+    assert (context_of(config, None), context_of(config, 16384)) == (4096, 16384)
+    with pytest.raises(ModelLoadError, match="--context-length 16385 is longer than the model's 16384 tokens"):
+        context_of(config, 16385)
 
 
 def test_models_that_declare_none_have_any() -> None:
