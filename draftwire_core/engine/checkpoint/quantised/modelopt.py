@@ -29,7 +29,8 @@ class ModelOpt:
         if fields["quantization"]:  # as in a file of its own
             fields = fields.part("quantization")
         fields.nothing_but(_KNOWN)
-        algorithm = fields.one_of("quant_algo", (*_ALGORITHMS, _MIXED))
+        # None if only the cache is to have few bits.
+        algorithm = fields.one_of("quant_algo", (None, *_ALGORITHMS, _MIXED))
         if algorithm == _MIXED:
             layers = fields.part("quantized_layers")
             for name in layers.names():

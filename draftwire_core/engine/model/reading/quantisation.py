@@ -19,13 +19,15 @@ def quantisation_of(config: PretrainedConfig) -> object | None:
 
 
 def find_quantisation(checkpoint: Checkpoint, config: PretrainedConfig) -> None:
-    """Gives a configuration the `quantisation_of` a checkpoint that describes it in a file of its own, as ModelOpt and
-    optimum-quanto do. Raises ValueError, which names the file, for one that cannot be read."""
+    """Gives a configuration the `quantisation_of` a checkpoint that describes it in a file of its own, as ModelOpt,
+    optimum-quanto, and older AutoGPTQ and AutoAWQ do. Raises ValueError, which names the file, for one that cannot be
+    read."""
     if quantisation_of(config) is not None:
         return
     for name, method, read in _OWN_FILES:
         if (checkpoint.directory / name).is_file():
-            config.quantization_config = {"quant_method": method, **read(json_object(checkpoint.directory / name))}
+            found = read(json_object(checkpoint.directory / name))
+            config.quantization_config = {**found, "quant_method": found.get("quant_method") or method}
             return
 
 
@@ -42,6 +44,10 @@ def _of_quanto(found: dict[str, Any]) -> dict[str, Any]:
     return {"weights": ", ".join(sorted(kinds)), "modules_to_not_convert": None}
 
 
+def _as_it_is(found: dict[str, Any]) -> dict[str, Any]:
+    return found
+
+
 def forget_quantisation(config: PretrainedConfig) -> None:
     """Removes what a configuration says of a quantisation."""
     for name in _CONFIGS:
@@ -49,5 +55,10 @@ def forget_quantisation(config: PretrainedConfig) -> None:
             delattr(config, name)
 
 
-_OWN_FILES = ((_MODELOPT, "modelopt", _of_modelopt), (_QUANTO, "quanto", _of_quanto))
+_OWN_FILES = (
+    (_MODELOPT, "modelopt", _of_modelopt),
+    (_QUANTO, "quanto", _of_quanto),
+    ("quantize_config.json", "gptq", _as_it_is),
+    ("quant_config.json", "awq", _as_it_is),
+)
 """Files that describe a quantisation: the method, and what makes a quantization_config of the file."""

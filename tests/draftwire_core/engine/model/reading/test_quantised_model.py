@@ -186,6 +186,8 @@ def test_a_quantisation_in_a_file_of_its_own(tmp_path: Path) -> None:
             "quanto",
             {"model.layers.0.self_attn.q_proj": {"weights": "qint8", "activations": "none"}},
         ),
+        ("quantize_config.json", "GPTQ", {"bits": 4, "group_size": 32, "desc_act": False, "sym": False}),
+        ("quant_config.json", "AWQ", {"w_bit": 4, "q_group_size": 32, "zero_point": True, "version": "GEMM"}),
     ):
         model = written(tmp_path / form, form, num_hidden_layers=1)
         config = tmp_path / form / "config.json"
@@ -198,6 +200,15 @@ def test_a_quantisation_in_a_file_of_its_own(tmp_path: Path) -> None:
         (tmp_path / form / name).write_text("[1")
         with pytest.raises(ModelLoadError, match=rf"{name} cannot be read"):
             PackedModel.load(str(tmp_path / form), slots=100)
+
+
+@needs_library
+def test_modelopt_may_have_quantised_the_cache_alone(tmp_path: Path) -> None:
+    model = tiny_model("Qwen3", **SIZES, num_hidden_layers=1)
+    model.save_pretrained(tmp_path)
+    told = {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(told))
+    assert PackedModel.load(str(tmp_path), slots=100).weight_type == "bfloat16"
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
