@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,9 @@ RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_templa
 """Names that are no variables of a template but parameters of the library that renders it."""
 
 
+_TRIED = "Text of the trial."
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRendering:
     """How one conversation is rendered."""
@@ -36,6 +39,29 @@ class ChatRendering:
 
 AS_USUAL = ChatRendering()
 """Up to the start of the assistant's answer, without further variables."""
+
+
+def reads_parts_alone(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> bool:
+    """Whether a template renders a text in a list of parts, but leaves out one that is the content itself, as those of
+    LLaVA and SmolVLM do. render: renders messages; may raise anything."""
+
+    def has_it(content: object) -> bool:
+        try:
+            return _TRIED in render([{"role": "user", "content": content}])
+        except Exception:  # noqa: BLE001 - templates are programs of the checkpoint and may raise anything
+            return False
+
+    return not has_it(_TRIED) and has_it(_part(_TRIED))
+
+
+def in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with its text in a list of parts."""
+    content = message.get("content")
+    return {**message, "content": _part(content)} if isinstance(content, str) else dict(message)
+
+
+def _part(text: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text}]
 
 
 def template_variables(template: str) -> frozenset[str]:

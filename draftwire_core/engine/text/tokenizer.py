@@ -17,7 +17,13 @@ from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadErr
 from draftwire_core.engine.checkpoint.gguf.tokenizer.built_tokenizer import BuiltTokenizer
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.text.chat_format import ChatFormat, find_chat_format
-from draftwire_core.engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
+from draftwire_core.engine.text.chat_rendering import (
+    AS_USUAL,
+    ChatRendering,
+    in_parts,
+    reads_parts_alone,
+    template_variables,
+)
 from draftwire_core.engine.text.infill import Infill, find_infill
 from draftwire_core.engine.text.leading_spaces import keep_leading_spaces
 from draftwire_core.engine.text.own_splitting import as_its_file_says
@@ -144,7 +150,8 @@ class Tokenizer:
         except (OSError, ValueError) as error:
             raise ModelLoadError(f"chat template {file}: cannot be read: {error}") from error
         self._tokenizer.chat_template = template
-        self.__dict__.pop("chat_format", None)
+        for found in ("chat_format", "_reads_parts_alone"):
+            self.__dict__.pop(found, None)
         asked = {"role": "user", "content": "Hi"}
         refusal: ChatTemplateError | None = None
         for messages in ([asked], [{"role": "system", "content": "Be kind."}, asked]):  # some insist on the latter
@@ -215,7 +222,7 @@ class Tokenizer:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], rendering: ChatRendering
     ) -> str:
         text: str = self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
+            [in_parts(message) if self._reads_parts_alone else dict(message) for message in messages],
             tools=[dict(tool) for tool in tools] or None,
             tokenize=False,
             add_generation_prompt=rendering.generation_prompt and not rendering.continues,
@@ -223,6 +230,13 @@ class Tokenizer:
             **rendering.variables,
         )
         return text
+
+    @cached_property
+    def _reads_parts_alone(self) -> bool:
+        def render(messages: Sequence[Mapping[str, Any]]) -> str:
+            return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
+
+        return reads_parts_alone(render)
 
     def to_json(self) -> str:
         """The content of the tokenizer.json."""

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.text.chat_format import ChatFormat
+from draftwire_core.engine.text.chat_rendering import ChatRendering
 from draftwire_core.engine.text.tokenizer import ChatTemplateError, Tokenizer
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
@@ -182,6 +183,17 @@ class TestOffsets:
 PLAIN = "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}{% endfor %}<|turn|>assistant"
 STRICT = "{% if messages[0].role != 'system' %}{{ raise_exception('the first has to be system') }}{% endif %}" + PLAIN
 
+LLAVA = (
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content | selectattr('type', 'equalto', 'text') %}"
+    "{{ part['text'] + '\n' }}{% endfor %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+SMOL_VLM = (
+    "{% for m in messages %}{{ m.role }}{% if m.content[0]['type'] == 'image' %}{% endif %}:{% for part in m.content %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""As transformers' processors have them for these models."""
+
 
 class TestChat:
     def test_roles_and_system_prompts(self) -> None:
@@ -203,6 +215,14 @@ class TestChat:
     def test_a_template_at_fault_is_told_from_one_that_refuses(self, template: str, words: str) -> None:
         with pytest.raises(ChatTemplateError, match=words):
             tokenizer("target", template).render_chat([{"role": "user", "content": "hi"}])
+
+    @pytest.mark.parametrize("template", [LLAVA, SMOL_VLM])
+    def test_templates_of_multimodal_models_get_texts_as_parts(self, template: str) -> None:
+        made = tokenizer("target", template)
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+        assert "user:Hi\nassistant:" in made.render_chat(messages[:1])
+        assert "user:Hi\nassistant:Yes\n" in made.render_chat(messages)
+        assert made.render_chat(messages, rendering=ChatRendering(continues=True)).endswith("assistant:Yes")
 
     @pytest.mark.parametrize(("template", "encoding"), [(PLAIN, "utf-8"), (STRICT, "utf-8"), (PLAIN, "utf-8-sig")])
     def test_one_of_a_file_takes_the_place_of_its_own(self, template: str, encoding: str, tmp_path: Path) -> None:
