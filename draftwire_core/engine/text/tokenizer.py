@@ -31,7 +31,12 @@ from draftwire_core.engine.text.stand_in_tools import with_tools
 from draftwire_core.engine.text.text_bound import bytes_per_token
 from draftwire_core.engine.text.token_table import TokenTable
 from draftwire_core.engine.text.token_texts import TokenTexts
-from draftwire_core.engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files, tokenizer_fingerprint
+from draftwire_core.engine.text.tokenizer_files import (
+    TOKENIZER,
+    check_tokenizer_files,
+    template_of_processor,
+    tokenizer_fingerprint,
+)
 from draftwire_core.engine.text.turn_markers import find_turn_markers
 from draftwire_core.engine.text.vocabulary import Vocabulary, VocabularyError
 
@@ -101,6 +106,9 @@ class Tokenizer:
         with load_errors(what):
             tokenizer = as_its_file_says(tokenizer, checkpoint.directory / TOKENIZER)
             keep_leading_spaces(tokenizer, checkpoint.directory / TOKENIZER)
+            template = tokenizer.chat_template or template_of_processor(checkpoint.directory)
+            # Editors of Windows put a mark first, no part of a prompt.
+            tokenizer.chat_template = template.removeprefix("\ufeff") if isinstance(template, str) else template
             return cls(tokenizer)
 
     def save(self, directory: Path) -> None:

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
-from draftwire_core.engine.checkpoint.plain_files import check_pointer
+from draftwire_core.engine.checkpoint.plain_files import check_pointer, json_object
 
 TOKENIZER = "tokenizer.json"
 _OTHERS = ("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
@@ -53,6 +53,14 @@ def check_tokenizer_files(directory: Path) -> None:
         raise ValueError(
             f"has no {TOKENIZER}, and no file of another tokenizer: {_COPY}, or of the one it was made from"
         )
+
+
+def template_of_processor(directory: Path) -> str | None:
+    """The chat template that older multimodal checkpoints have in a file of their processor; None if there is none.
+    Raises ValueError, which names the file, if it cannot be read."""
+    file = directory / "chat_template.json"
+    template = json_object(file).get("chat_template") if file.is_file() else None
+    return template if isinstance(template, str) else None
 
 
 def _is_tiktoken(model: Path) -> bool:

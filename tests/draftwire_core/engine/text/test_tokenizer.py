@@ -1,5 +1,6 @@
 """Text of streamed tokens, of single tokens, and the positions of tokens in a text."""
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -233,6 +234,18 @@ class TestChat:
         made.use_chat_template(file)
         messages = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}]
         assert made.render_chat(messages) == tokenizer("target", template).render_chat(messages)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [("chat_template.json", json.dumps({"chat_template": PLAIN})), ("chat_template.jinja", f"\ufeff{PLAIN}")],
+        ids=["of a processor alone", "after a byte order mark"],
+    )
+    def test_one_in_a_file_next_to_the_tokenizer(self, name: str, content: str, tmp_path: Path) -> None:
+        untouched("target").save(tmp_path)
+        (tmp_path / name).write_text(content)
+        messages = [{"role": "user", "content": "hi"}]
+        expected = tokenizer("target", PLAIN).render_chat(messages)
+        assert Tokenizer.load(str(tmp_path)).render_chat(messages) == expected
 
     @pytest.mark.parametrize(
         ("content", "words"),
