@@ -147,8 +147,8 @@ def remedies(capacity: Capacity, target: TargetFacts, device: DeviceRoofs) -> li
     if lacking <= capacity.drafter + tokens * capacity.drafter_slot:
         found.append("no drafter with a model")
     for name, bits in (("q8_0", Q8_0), ("q4_0", Q4_0)):
-        saved = target.weight_bytes * (min(_PLAIN_BITS, target.value_bits) - bits) / target.value_bits
-        if lacking <= saved:
+        saved = target.weight_bytes * (_PLAIN_BITS - bits) / target.value_bits
+        if target.value_bits >= _PLAIN_BITS and lacking <= saved:  # weights of fewer bits stay as they are
             found.append(f"weights of fewer bits (--weights {name})")
             break
     larger = [other.name for other in gpus() if lacking <= (other.memory - device.memory) * GPU_MEMORY_SHARE]

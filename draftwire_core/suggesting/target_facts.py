@@ -27,6 +27,7 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _USED = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "num_experts_per_token")
 _WEIGHTS = (".safetensors", ".bin")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+_QUANTISATION, _MODELOPT = "quantization_config", "hf_quant_config.json"
 _FORMATS = {"fp8": 8.0, "modelopt": 8.0, "nvfp4": 4.5, "mxfp4": 4.25, "bitnet": 2.0}
 """Bits of a weight in formats that do not say them in their fields."""
 
@@ -59,7 +60,7 @@ class TargetFacts:
     expert_share: float = 1.0
     """Share of the experts that a token uses; 1 for models without experts."""
     value_bits: float = 16.0
-    """Bits of a weight in the files, its scales included."""
+    """Bits of a weight, its scales included: in the files, or after them if its type becomes float16 at load."""
     kv_values: int = 0
     """Elements of the keys and values of a token in all layers."""
     context_length: int = 0
@@ -76,7 +77,8 @@ def facts_of(source: str | Checkpoint) -> TargetFacts:
         return _gguf_facts(checkpoint, checkpoint.gguf)
     try:
         fields = json_object(checkpoint.directory / CONFIG)
-        tensors = list(safetensors_tensors(_safetensors(checkpoint)))
+        fields |= _quantisation(checkpoint.directory, fields)
+        tensors = list(safetensors_tensors(_safetensors(checkpoint), widened=_becomes_float16(fields)))
         heads = own_heads(checkpoint.directory)
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"model {checkpoint.name}: {error}") from error
@@ -190,15 +192,41 @@ def _gguf_facts(checkpoint: Checkpoint, path: Path) -> TargetFacts:
     )
 
 
+def _quantisation(directory: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a checkpoint of ModelOpt that has it in a file of its own, as in a configuration. Raises
+    ValueError and OSError."""
+    if isinstance(fields.get(_QUANTISATION), dict) or not (directory / _MODELOPT).is_file():
+        return {}
+    found = json_object(directory / _MODELOPT).get("quantization")
+    return {_QUANTISATION: {"quant_method": "modelopt", **found}} if isinstance(found, dict) else {}
+
+
+def _becomes_float16(fields: Mapping[str, Any]) -> bool:
+    """Whether no product reads numbers of 4 bits of the format of a configuration: NVFP4, and those of bitsandbytes."""
+    quantised = fields.get(_QUANTISATION)
+    return isinstance(quantised, dict) and (
+        quantised.get("load_in_4bit") is True
+        or str(quantised.get("format")).startswith("nvfp4")
+        or any(name in str(quantised.get("quant_algo")) for name in ("NVFP4", "MIXED_PRECISION"))
+    )
+
+
 def _bits(fields: Mapping[str, Any]) -> float:
     """The bits of a weight, by the type or the quantised format of a configuration."""
-    quantised = fields.get("quantization_config")
-    if isinstance(quantised, dict):
-        bits = number_of(quantised, ("bits", "w_bit", "weight_bits"))
-        if bits or quantised.get("load_in_4bit") is True:
-            return (bits or 4) + 0.5  # with scales
+    quantised = fields.get(_QUANTISATION)
+    if isinstance(quantised, dict) and not _becomes_float16(fields):
+        bits = number_of(quantised, ("bits", "w_bit", "weight_bits")) or _bits_of_groups(quantised.get("config_groups"))
+        if bits:
+            return bits + 0.5  # with scales
         return _FORMATS.get(str(quantised.get("quant_method")), 8.0)
     return 32.0 if "float32" in str(fields.get("dtype") or fields.get("torch_dtype")) else 16.0
+
+
+def _bits_of_groups(groups: object) -> int:
+    """The bits of the first group of layers of compressed-tensors; 0 if it does not say them."""
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    return number_of(weights, ("num_bits",)) if isinstance(weights, dict) else 0
 
 
 def _share(used: int, experts: int) -> float:

@@ -33,10 +33,11 @@ def bytes_per_token(tensors: Iterable[tuple[str, int]], expert_share: float) -> 
     return round(total if has_head else total + embedding)
 
 
-def safetensors_tensors(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
+def safetensors_tensors(files: Iterable[Path], *, widened: bool = False) -> Iterator[tuple[str, int]]:
     """Yields names and bytes of the tensors in safetensors files.
 
-    Raises ValueError for a file that is damaged, and OSError.
+    widened: whether numbers of 4 bits, which lie in bytes, become float16 at load and are to count as such. Raises
+    ValueError for a file that is damaged, and OSError.
     """
     for path in files:
         with path.open("rb") as file:
@@ -50,6 +51,7 @@ def safetensors_tensors(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
             if name != "__metadata__":
                 try:
                     begin, end = entry["data_offsets"]
-                    yield name, int(end) - int(begin)
+                    factor = 4 if widened and entry["dtype"] == "U8" else 1
+                    yield name, factor * (int(end) - int(begin))
                 except (KeyError, TypeError, ValueError) as error:
                     raise ValueError(f"{path.name}: tensor {name[:80]} has no bytes") from error

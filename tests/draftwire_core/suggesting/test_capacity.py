@@ -195,6 +195,13 @@ def test_fewer_bits_are_a_remedy() -> None:
     assert "--kv-dtype q8_0" in told
 
 
+def test_weights_of_a_quantised_checkpoint_stay_as_they_are() -> None:
+    target = dataclasses.replace(LLAMA_8B, value_bits=8.0)
+    found = capacity_of(target, cpu(20e9, 18 * GIB), None, 5, 4096)
+    assert found.lacking > 0
+    assert "--weights" not in "; ".join(remedies(found, target, cpu(20e9, 18 * GIB)))
+
+
 def test_the_drafter_may_be_too_much() -> None:
     alone = capacity_of(LLAMA_8B, gpu("4090"), None, 5, 4096)
     assert alone.lacking <= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.harness.models.hollow_models import hollow_checkpoint, hollow_gguf
 
 LLAMA = {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8}
 HYBRID = {"num_hidden_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 2}
+W4A16 = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int"}}}
 LATENT = {
     "num_hidden_layers": 27,
     "hidden_size": 2048,
@@ -98,7 +100,8 @@ def test_gguf_files(tmp_path: Path, numbers: dict[str, Any], values: int) -> Non
         ({"dtype": "bfloat16"}, 16.0),
         ({"torch_dtype": "float32"}, 32.0),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 4.5),
-        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, 4.5),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, 16.0),
+        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": W4A16}}, 4.5),
         ({"quantization_config": {"quant_method": "fp8"}}, 8.0),
         ({"quantization_config": {"quant_method": "mxfp4"}}, 4.25),
         ({"quantization_config": {"quant_method": "torchao"}}, 8.0),
@@ -108,6 +111,21 @@ def test_bits_of_weights(tmp_path: Path, fields: dict[str, Any], bits: float) ->
     facts = facts_of(str(hollow_checkpoint(tmp_path / "target", {**LLAMA, **fields}, {"lm_head.weight": 2})))
     assert facts.value_bits == bits
     assert facts.kv_values == 65536
+
+
+NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_weights_that_become_float16(tmp_path: Path, apart: bool) -> None:
+    config = LLAMA if apart else {**LLAMA, "quantization_config": NVFP4}
+    place = hollow_checkpoint(tmp_path / "target", config, {"lm_head.weight": 100, "a.weight": 50, "a.weight_scale": 8})
+    if apart:
+        (place / "hf_quant_config.json").write_text(json.dumps({"quantization": NVFP4}))
+    file = place / "model.safetensors"
+    file.write_bytes(file.read_bytes().replace(b'"BF16", "shape": [25]', b'"U8", "shape": [50]  '))
+    facts = facts_of(str(place))
+    assert (facts.weight_bytes, facts.bytes_per_token, facts.value_bits) == (308, 308, 16.0)
 
 
 def test_experts_of_a_pass(tmp_path: Path) -> None:
