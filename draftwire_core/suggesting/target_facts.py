@@ -23,8 +23,8 @@ from draftwire_core.suggesting.own_heads import OwnHead, own_heads
 from draftwire_core.suggesting.weight_bytes import bytes_per_token, safetensors_tensors
 
 _MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-_USED = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "num_experts_per_token")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_USED = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "num_experts_per_token", "top_k_experts", "moe_k")
 _WEIGHTS = (".safetensors", ".bin")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _QUANTISATION, _MODELOPT = "quantization_config", "hf_quant_config.json"

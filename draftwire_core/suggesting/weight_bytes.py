@@ -11,8 +11,12 @@ _EMBEDDINGS = re.compile(r"(?:embed_tokens|wte|word_embeddings|embed_in|tok_embe
 """Names of embeddings. A model with an output head of its own reads one row of them for a token."""
 _HEADS = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$|^output\.weight$")
 _EXPERTS = re.compile(r"\.experts\.|_exps\.")
-_ELSEWHERE = re.compile(r"(?:^|\.)(?:vision|visual|audio|mtp|multi_modal_projector|mm)[._]|vision_tower|\.nextn\.")
-"""Names of tensors that generating text does not read: other modalities, and layers that draft."""
+_ELSEWHERE = re.compile(
+    r"(?:^|\.)(?:vision|visual|audio|mtp|multi_modal_projector|mm)[._]|vision_tower|\.nextn\."
+    r"|(?:embed_tokens_per_layer|^per_layer_token_embd)\.weight$"
+)
+"""Names of tensors that generating text does not read: other modalities, layers that draft, and the embeddings of
+layers of Gemma 3n and 4, of which it reads one row."""
 _MOST_HEADER = 1 << 27
 
 

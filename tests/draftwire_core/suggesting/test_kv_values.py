@@ -134,3 +134,23 @@ def test_experts_of_a_pass(tmp_path: Path) -> None:
     facts = facts_of(str(hollow_checkpoint(tmp_path / "target", config, tensors)))
     assert (facts.bytes_per_token, facts.pass_bytes, facts.expert_share) == (300, 900, 0.25)
     assert facts.context_length == 4096
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"num_experts": 8, "top_k_experts": 2}, {"moe_num_experts": 8, "moe_k": 2}],
+    ids=["Gemma 4", "ERNIE 4.5"],
+)
+def test_other_names_of_the_experts_of_a_token(tmp_path: Path, sizes: dict[str, int]) -> None:
+    tensors = {"lm_head.weight": 100, "model.layers.0.experts.gate_up_proj": 800}
+    facts = facts_of(str(hollow_checkpoint(tmp_path / "target", {**LLAMA, **sizes}, tensors)))
+    assert facts.bytes_per_token == 300
+
+
+def test_embeddings_of_layers_are_not_read_as_a_whole(tmp_path: Path) -> None:
+    tensors = {
+        "model.language_model.embed_tokens.weight": 100,
+        "model.language_model.embed_tokens_per_layer.weight": 500,
+    }
+    facts = facts_of(str(hollow_checkpoint(tmp_path / "target", LLAMA, tensors)))
+    assert (facts.weight_bytes, facts.bytes_per_token) == (600, 100)
