@@ -24,6 +24,17 @@ _MOST_LOG_BYTES = 1 << 16
 """Bytes at the end of a log in which the reason of the end is looked for."""
 
 
+_OF_CALLS = ("TLS_CA", "TLS_CLIENT_CERT", "TLS_CLIENT_KEY", "TLS_SERVER_NAME", "TOKEN_FILE")
+
+
+def call_here() -> None:
+    """Has child processes call each other as they serve, without TLS and tokens: variables about calls, which are for
+    services elsewhere, do not reach them."""
+    for name in _OF_CALLS:
+        for program in ("", "GATEWAY_"):
+            os.environ.pop(f"DRAFTWIRE_{program}{name}", None)
+
+
 def child_environment() -> dict[str, str]:
     """Returns the environment of a child process in Python, which imports what this process can import."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from draftwire_tools.loading import Loading, handle_signals, restore_signals
-from draftwire_tools.service import DRAFTER, VERIFIER, Service
+from draftwire_tools.service import DRAFTER, VERIFIER, Service, call_here
 
 GGUF = ".gguf"
 _THREADS = 1
@@ -58,6 +58,8 @@ def drafter_names(models: Sequence[Path]) -> list[str]:
 def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
     """Runs a verifier and a drafter service for each draft model, which translates if its tokenizer is not the
     target's."""
+    if drafts:  # without them, the verifier may be to call drafters elsewhere
+        call_here()
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-bench-"))
     children: list[Service] = []
     before = handle_signals()

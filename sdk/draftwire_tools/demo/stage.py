@@ -13,7 +13,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from draftwire_tools.loading import Loading
-from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
+from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service, call_here
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -53,6 +53,7 @@ class Stage:
 @contextmanager
 def stage(console: Console) -> Iterator[Stage]:
     """Runs child processes, which end with the context."""
+    call_here()
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-demo-"))
     made = Stage(scratch, Loading(console))
     failed = False

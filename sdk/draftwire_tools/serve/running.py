@@ -25,7 +25,7 @@ from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup
 from draftwire_tools.serve.one_log import OneLog
 from draftwire_tools.serve.plan import DRAFT, LOCAL, Options, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
-from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service
+from draftwire_tools.service import DRAFTER, VERIFIER, Job, Service, call_here
 
 START_SECONDS = 3600.0
 """Time in which all must serve: large models are read for minutes, and may have to be fetched first."""
@@ -118,6 +118,7 @@ def serving(
     Raises:
         Failure: something cannot be started, or a drafter cannot draft for the target.
     """
+    call_here()
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-serve-"))
     children: list[Job] = []
     before = handle_signals()

@@ -17,12 +17,13 @@ from rich.console import Console
 
 from draftwire import Chunk, Client, GenerateOptions
 from draftwire.cli.failure import Failure
+from draftwire_tools.bench.services import started
 from draftwire_tools.demo import command, show
 from draftwire_tools.demo.scene import Change, DemoDrafter, Scene, attached, killed, swapped
 from draftwire_tools.demo.show import Asked, code_scene, find_models, real_scenes
 from draftwire_tools.demo.story import DemoReport, DemoScreen, Silence, tell
 from draftwire_tools.demo.terminal import Terminal
-from draftwire_tools.service import Service
+from draftwire_tools.service import Service, child_environment
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier
@@ -202,6 +203,21 @@ def test_a_service_that_cannot_start_shows_its_log(fake_module: str, tmp_path: P
     service.wait()
     with pytest.raises(Failure, match="no model in there"):
         service.is_ready()
+
+
+@pytest.mark.usefixtures("fake_module")
+@pytest.mark.parametrize("drafts", [0, 1])
+def test_children_call_each_other_without_tls_and_tokens(
+    drafts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where Python looks for the module of a service first
+    monkeypatch.setenv("DRAFTWIRE_TLS_CA", "ca.crt")  # of services elsewhere
+    monkeypatch.setenv("DRAFTWIRE_GATEWAY_TOKEN_FILE", "me.token")
+    monkeypatch.setenv("DRAFTWIRE_KV_SLOTS", "512")
+    with started(tmp_path / "target", [tmp_path / "draft"] * drafts, Console(file=io.StringIO())):
+        found = {name for name in child_environment() if name.startswith("DRAFTWIRE_")}
+    elsewhere = set() if drafts else {"DRAFTWIRE_TLS_CA", "DRAFTWIRE_GATEWAY_TOKEN_FILE"}
+    assert found == {"DRAFTWIRE_KV_SLOTS"} | elsewhere
 
 
 def test_models_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
