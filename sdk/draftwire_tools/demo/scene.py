@@ -88,6 +88,8 @@ class SceneReport:
     """The request without drafters."""
     drafted: Generation
     """The same request with drafters."""
+    changes: Sequence[Change]
+    """The changes that were made while it ran."""
 
     @property
     def identical(self) -> bool:

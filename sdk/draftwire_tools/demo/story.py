@@ -93,11 +93,11 @@ def tell(client: Client, model: str, scenes: Sequence[Scene], screen: DemoScreen
     """Runs all scenes one after another. model: the target's name.
 
     Raises:
-        Failure: a request ended before all of its changes were made.
+        Failure: the most tokens of a request were too few for its changes.
         DraftwireError: a call failed.
     """
     reports = [_play(client, scene, screen) for scene in scenes]
-    events = [change.event.partition(" ")[0] for scene in scenes for change in scene.changes]
+    events = [change.event.partition(" ")[0] for report in reports for change in report.changes]
     return DemoReport(model, reports, events.count("swapped"), events.count("killed"))
 
 
@@ -118,7 +118,7 @@ def _play(client: Client, scene: Scene, screen: DemoScreen) -> SceneReport:
             client.drafters.attach(drafter.address, drafter.name)
         _run(client, scene, {"max_tokens": WARM_UP_TOKENS})
     screen.begin(f"{scene.prompt}\n\n" if scene.answers else scene.prompt)
-    return SceneReport(scene.title, plain, _drafted(client, scene, screen, len(plain.token_ids)))
+    return SceneReport(scene.title, plain, *_drafted(client, scene, screen, len(plain.token_ids)))
 
 
 def _run(client: Client, scene: Scene, options: GenerateOptions) -> None:
@@ -127,9 +127,11 @@ def _run(client: Client, scene: Scene, options: GenerateOptions) -> None:
             pass
 
 
-def _drafted(client: Client, scene: Scene, screen: DemoScreen, tokens: int) -> Generation:
-    """Runs a request with drafters, and its changes meanwhile. tokens: number of the output's tokens."""
+def _drafted(client: Client, scene: Scene, screen: DemoScreen, tokens: int) -> tuple[Generation, Sequence[Change]]:
+    """Runs a request with drafters, and its changes meanwhile; returns its result, and those that were made. tokens:
+    number of the output's tokens."""
     due = list(scene.changes)
+    made = []
     running: tuple[Change, Future[object]] | None = None
     count = 0
     with ThreadPoolExecutor(1) as pool, scene.stream(client, {}) as stream:
@@ -140,6 +142,7 @@ def _drafted(client: Client, scene: Scene, screen: DemoScreen, tokens: int) -> G
                 change, future = running
                 running = None
                 future.result()
+                made.append(change)
                 if change.event:
                     screen.event(change.event)
             if running is None and due and count >= tokens * due[0].share:
@@ -148,6 +151,6 @@ def _drafted(client: Client, scene: Scene, screen: DemoScreen, tokens: int) -> G
         result = stream.result
     if running is not None:
         running[1].result()
-    if due or (running is not None and running[0].event):
+    if result.finish_reason == "length" and (due or (running is not None and running[0].event)):
         raise Failure("the request ended before its drafters were swapped and killed; increase --max-tokens")
-    return result
+    return result, made  # an answer may be too short for all of them

@@ -16,7 +16,9 @@ import pytest
 from rich.console import Console
 
 from draftwire import Chunk, Client, GenerateOptions
+from draftwire._messages import reading
 from draftwire.cli.failure import Failure
+from draftwire.v1.verifier_service_pb2 import FINISH_REASON_LENGTH
 from draftwire_tools.bench.services import started
 from draftwire_tools.demo import command, show
 from draftwire_tools.demo.scene import Change, DemoDrafter, Scene, attached, killed, swapped
@@ -123,6 +125,16 @@ def test_a_request_that_ends_too_early_is_a_failure(client: Client, verifier: Fa
         tell(client, "a model", [text_scene(kill)], reader)
     assert verifier.calls.count("SwapDrafter") == 1
     assert not kill.done
+
+
+def test_an_answer_that_is_short_by_itself_is_none(
+    client: Client, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader()
+    verifier.swaps_after = reader.end
+    monkeypatch.setitem(reading._FINISH_REASONS, FINISH_REASON_LENGTH, "stop")
+    report = tell(client, "a model", [text_scene(Kill())], reader)
+    assert (report.identical, report.swaps, report.kills) == (True, 0, 0)
 
 
 def test_a_change_that_fails_is_the_failure(client: Client) -> None:
