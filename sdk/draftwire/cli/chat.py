@@ -14,7 +14,7 @@ from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Verifiers
 from draftwire.cli.request_options import asking_for
-from draftwire.errors import InvalidFieldError
+from draftwire.errors import DraftwireError, InvalidFieldError
 
 NEW, HELP, QUIT = "/new", "/help", "/quit"
 COMMANDS = {
@@ -57,7 +57,7 @@ def chat(
                 answer = _answer(client, said, options)
                 if answer:
                     said.append({"role": "assistant", "content": answer})
-                else:  # interrupted before its first word: two turns of the user in a row would be refused
+                else:  # it ended before its first word: two turns of the user in a row would be refused
                     said.pop()
 
 
@@ -93,7 +93,7 @@ def _line() -> str | None:
 
 
 def _answer(client: Client, said: list[dict[str, str]], options: GenerateOptions) -> str:
-    """Prints an answer as it arrives, and returns it: what there is of it, if Ctrl-C ends it."""
+    """Prints an answer as it arrives, and returns it: what there is of it, if Ctrl-C or an error ends it."""
     told = []
     try:
         with client.stream_chat(said, **options) as stream:
@@ -103,8 +103,10 @@ def _answer(client: Client, said: list[dict[str, str]], options: GenerateOptions
                     print(chunk.text, end="", flush=True)
             finally:
                 print()
-    except KeyboardInterrupt:
-        _note("the answer was stopped; Ctrl-C again ends the chat")
+    except (KeyboardInterrupt, DraftwireError) as error:
+        if isinstance(error, DraftwireError) and not sys.stdin.isatty():
+            raise  # a script is told by the exit status
+        _note(str(error) or "the answer was stopped; Ctrl-C again ends the chat")
         return "".join(told)
     result = stream.result
     if sys.stderr.isatty():

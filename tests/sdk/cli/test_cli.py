@@ -410,6 +410,34 @@ def test_ctrl_c_ends_an_answer_and_not_the_conversation(
     assert said == [("user", "hello"), ("assistant", first), ("user", "and then?")]
 
 
+class _Typed(io.StringIO):
+    """Lines that somebody types on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_error_ends_an_answer_and_not_the_conversation(
+    command: Command, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io, "StringIO", _Typed)
+    monkeypatch.setattr("draftwire.cli.chat.introduce", lambda _: None)
+    full = rich_status(StatusCode.INVALID_ARGUMENT, "the context is full", "CONTEXT_EXCEEDED")
+    lines = iter(["hello\n", "much text\n", "and then?\n", ""])
+
+    def typed(self: _Typed) -> str:
+        line = next(lines)
+        if line == "much text\n":
+            verifier.failures.append(full)
+        return line
+
+    monkeypatch.setattr(_Typed, "readline", typed)
+    done = command("chat", "--max-tokens", "3", "--seed", "5")
+    assert (done.code, "the context is full" in done.err) == (0, True)
+    said = [(each.role, each.content) for each in verifier.requests[-1].messages.messages]
+    assert said == [("user", "hello"), ("assistant", done.out.splitlines()[0]), ("user", "and then?")]
+
+
 def test_drafters_are_listed_with_their_models(command: Command) -> None:
     command("drafters", "attach", "here:1")
     heading, row, *_ = command("drafters", "list").out.splitlines()
