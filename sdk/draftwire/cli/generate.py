@@ -37,8 +37,7 @@ def generate(
                 if not as_json:
                     if options.get("echo") and not begun and stream.prompt:
                         sys.stdout.write(stream.prompt.text)
-                    sys.stdout.write(chunk.text)
-                    sys.stdout.flush()
+                    print(chunk.text, end="", flush=True)
                     begun = True
         finally:
             if begun:
@@ -47,6 +46,8 @@ def generate(
         if as_json:
             print(json.dumps(json_of(result)))
             return
+        if options.get("echo") and not begun and result.prompt:
+            print(result.prompt.text)
         if result.prompt and result.prompt.logprobs:
             print_logprobs("PROMPT", result.prompt.logprobs)
         if result.logprobs:

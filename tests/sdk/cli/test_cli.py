@@ -82,6 +82,12 @@ def test_generate_echoes_the_prompt(command: Command) -> None:
     assert (done.code, done.out) == (0, PROMPT + text_of(expected_ids(5, 7)) + "\n")
 
 
+def test_generate_echoes_the_prompt_of_an_empty_output(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.harness.stand_ins.fake_verifier.expected_ids", lambda *_: [])
+    done = command("generate", PROMPT, "--echo")
+    assert (done.code, done.out) == (0, PROMPT + "\n")
+
+
 def test_generate_prints_log_probabilities(command: Command) -> None:
     done = command("generate", "x", "--max-tokens", "2", "--seed", "5", "--logprobs", "1")
     text, heading, *lines = done.out.splitlines()
