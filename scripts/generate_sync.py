@@ -102,6 +102,7 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         """        self._opening: asyncio.Task[None] | None = None
         if transport.must_look_up or reader.large:
             self._opening = asyncio.create_task(self._look_up_and_open())
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # if nobody iterates
         else:
             self._open(*self._prepared())
 """: "        self._look_up_and_open()\n",

@@ -1,6 +1,7 @@
 """The asyncio client is used by several tasks, which may be cancelled."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -51,6 +52,19 @@ async def test_closing_the_client_ends_a_request_that_waits_for_its_next_attempt
         await asyncio.sleep(0.1)
     with pytest.raises(RequestCancelledError):
         await waiting
+
+
+async def test_a_stream_that_nobody_reads_before_the_client_closes_logs_nothing(
+    verifier: FakeVerifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncClient(verifier.address) as client:
+        stream = client.stream("x" * 2_000_000, max_tokens=3)  # large, so that a task opens it
+        opening = stream._opening
+        assert opening is not None
+    await asyncio.wait({opening})
+    del stream, opening
+    gc.collect()
+    assert caplog.records == []
 
 
 async def test_closing_a_request_that_has_ended_does_not_look_like_a_cancelled_task() -> None:

@@ -213,6 +213,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._opening: asyncio.Task[None] | None = None
         if transport.must_look_up or reader.large:
             self._opening = asyncio.create_task(self._look_up_and_open())
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # if nobody iterates
         else:
             self._open(*self._prepared())
 

@@ -54,8 +54,7 @@ def chat(
                 _note(f"unknown command {quoted(command)}; {HELP} shows the commands")
             elif command:
                 said.append({"role": "user", "content": line})
-                answer = _answer(client, said, options)
-                if answer:
+                if answer := _answer(client, said, options):
                     said.append({"role": "assistant", "content": answer})
                 else:  # it ended before its first word: two turns of the user in a row would be refused
                     said.pop()
