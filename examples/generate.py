@@ -1,7 +1,7 @@
 """Continues a prompt and prints the statistics of speculation.
 
 python examples/generate.py "def fib(n):"                 # a verifier at localhost:50051
-python examples/generate.py "class Stack:" host:50051
+python examples/generate.py "class Stack:" localhost:50061
 """
 
 import sys

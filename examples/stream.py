@@ -1,7 +1,7 @@
 """Streams a text and shows the source of each token: accepted draft tokens are in [brackets].
 
 python examples/stream.py "def fib(n):"                   # a verifier at localhost:50051
-python examples/stream.py "class Stack:" host:50051
+python examples/stream.py "class Stack:" localhost:50061
 """
 
 import asyncio
