@@ -168,6 +168,10 @@ def _fetch(
         return f"has no {wanted}" if part is None else f"has an incomplete copy of {wanted}, which lacks {part}"
 
     _log_through_one_handler()
+    try:
+        Path(constants.HF_HUB_CACHE).expanduser()
+    except RuntimeError as error:  # a container's user may have no home
+        raise HubError(f"the hub's cache is {constants.HF_HUB_CACHE}: {error} (set HF_HOME)") from error
     if constants.HF_HUB_OFFLINE:
         found = cached()
         if found is None:

@@ -351,3 +351,10 @@ class TestInAFreshProcess:
         assert run.stdout.strip() == Tokenizer.load(str(DRAFT)).sha256, run.stderr
         assert not any(request.startswith("GET") and "safetensors" in request for request in hub.requests)
         assert json.loads((DRAFT / "config.json").read_text())  # so the pattern above names an existing file
+
+
+def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path) -> None:
+    first = "import os, pwd\nfor name in ('HOME', 'HF_HOME', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n"
+    found = find("lab/draft", tmp_path, f"{first}pwd.getpwuid = {{}}.__getitem__", HF_HUB_OFFLINE="1")
+    assert found.stderr.startswith("model lab/draft: the hub's cache is ~/.cache/huggingface/hub: ")
+    assert found.stderr.endswith("(set HF_HOME)\n")
