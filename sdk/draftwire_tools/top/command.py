@@ -58,8 +58,9 @@ def top(
 async def _run(addresses: tuple[str, ...], options: dict[str, Any], interval: float, once: bool, as_json: bool) -> None:
     console = Console(highlight=False)
     async with watching(addresses, interval, **options) as watch:
-        # What $FORCE_COLOR has rich call a terminal has no size.
-        if console.is_terminal and sys.stdout.isatty() and not once and not as_json:
+        # What $FORCE_COLOR has rich call a terminal has no size, and nothing is drawn on one without a cursor.
+        drawn = console.is_interactive and sys.stdout.isatty()
+        if drawn and not once and not as_json:
             await Screen(console, watch).run()
             return
         while True:

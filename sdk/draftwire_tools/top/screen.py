@@ -18,6 +18,8 @@ from draftwire_tools.top.watch import Watch
 INTERVALS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between readings that the keys + and - go through."""
 _SIGNALS = ("SIGTERM", "SIGHUP")
+_COLUMNS, _LINES = 80, 24
+"""Size of a terminal that reports none, as serial consoles do."""
 
 
 class Screen:
@@ -109,7 +111,8 @@ class Screen:
         if self._live is None:
             return
         # The terminal's own size: rich prefers COLUMNS and LINES, which do not follow a resize.
-        width, height = os.get_terminal_size(self._console.file.fileno())
+        size = os.get_terminal_size(self._console.file.fileno())
+        width, height = size.columns or _COLUMNS, size.lines or _LINES
         self._console.size = ConsoleDimensions(width, height)
         layout = replace(self._layout, width=width, height=height)
         self._live.update(Group(*lines(self._snapshot, layout)), refresh=True)

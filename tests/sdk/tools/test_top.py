@@ -1,11 +1,17 @@
 """``draftwire top``: figures computed from two readings, and their layout where there is little room."""
 
+import asyncio
 import json
+import os
+import pty
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from draftwire import Drafter, Learning, LearningRound, StepCost
 from draftwire._types.from_message import read
@@ -18,9 +24,11 @@ from draftwire_tools.top.drafter_figures import drafter_figures
 from draftwire_tools.top.event import Event, pool_changes
 from draftwire_tools.top.planner_figures import cost_of
 from draftwire_tools.top.sample import Sample
+from draftwire_tools.top.screen import Screen
 from draftwire_tools.top.snapshot import Snapshot
 from draftwire_tools.top.verifier_figures import PARTS, VerifierFigures, verifier_figures
 from draftwire_tools.top.view import Layout, lines
+from draftwire_tools.top.watch import watching
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
@@ -252,6 +260,27 @@ def test_forced_colours_make_no_terminal(command: Command, monkeypatch: pytest.M
     monkeypatch.setattr(top_command, "_print", printed)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert command("top").err == "draftwire: it was printed\n"
+
+
+def test_a_terminal_without_a_cursor_gets_lines(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed(*_: object) -> None:
+        raise Failure("it was printed")
+
+    monkeypatch.setattr(top_command, "_print", printed)
+    monkeypatch.setattr(top_command, "Console", partial(Console, force_terminal=True, _environ={"TERM": "dumb"}))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert command("top").err == "draftwire: it was printed\n"
+
+
+async def test_a_terminal_that_reports_no_size_is_drawn_on(verifier: FakeVerifier) -> None:
+    ours, theirs = pty.openpty()  # 0 by 0
+    with open(theirs, "w") as file:  # noqa: ASYNC230, PTH123
+        async with watching((verifier.address,), 0.1) as watch:
+            screen = Screen(Console(file=file, force_terminal=True, _environ={}), watch)
+            asyncio.get_running_loop().call_later(0.5, screen.press, "q")
+            await screen.run()
+        assert b"draftwire top" in os.read(ours, 1 << 16)
+    os.close(ours)
 
 
 def test_once_as_json(command: Command, verifier: FakeVerifier) -> None:
