@@ -45,13 +45,13 @@ class Loading:
 
     def __enter__(self) -> Self:
         """Begins to draw."""
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stops drawing."""
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._bars.stop()
 
     def show(self, child: Job, text: str, *, needed: bool = True) -> None:
@@ -59,7 +59,7 @@ class Loading:
         if not needed:
             self._spare.add(child)
         self._begun[child] = text, time.monotonic()
-        if not self._console.is_terminal:
+        if not self._console.is_interactive:
             self._console.print(f"{text} ...", soft_wrap=True, markup=False)
         self._waiting[child] = self._bars.add_task(text, total=None)
 
@@ -99,7 +99,7 @@ class Loading:
         """Writes how far a child is, if there are no bars."""
         self._told = time.monotonic()
         text, begun = self._begun[child]
-        if not self._console.is_terminal:
+        if not self._console.is_interactive:
             self._console.print(f"{text}: {state} after {self._told - begun:.0f} s", soft_wrap=True, markup=False)
 
 

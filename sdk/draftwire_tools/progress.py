@@ -64,7 +64,7 @@ def status(console: Console, what: str, least_seconds: float = 0.0) -> Iterator[
             told = now
             console.print(f"{what}: {stage} ({pace.of(done)})", soft_wrap=True, markup=False)
 
-    if console.is_terminal:
+    if console.is_interactive:
         with console.status(what) as shown:
             yield lambda stage, done: shown.update(Text(f"{what}: {stage} ({pace.of(done)})"))
     else:
@@ -92,7 +92,7 @@ def download(console: Console, name: str, source: str, size: int) -> Iterator[Ca
     def advance(count: int) -> None:
         nonlocal told
         now = time.monotonic()
-        if console.is_terminal:
+        if console.is_interactive:
             if told is None:
                 bar.start()
             bar.update(task, completed=count)
@@ -110,7 +110,7 @@ def download(console: Console, name: str, source: str, size: int) -> Iterator[Ca
         if told is not None:
             bar.update(task, completed=size)
     finally:
-        if told is not None and console.is_terminal:
+        if told is not None and console.is_interactive:
             bar.stop()
 
 

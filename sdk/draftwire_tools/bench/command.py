@@ -162,7 +162,7 @@ async def _measure(
             columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
             total = len(plan.slots(found))
             turns: list[Turn]
-            if console.is_terminal:
+            if console.is_interactive:
                 with Progress(*columns, console=console, transient=True) as bars:
                     bar = bars.add_task("", total=total)
                     turns = await plan.measure(client, found, lambda: bars.advance(bar))

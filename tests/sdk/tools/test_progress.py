@@ -115,3 +115,15 @@ def test_a_download_is_a_bar_on_a_terminal() -> None:
         advance(10_000_000)
     assert "fetching heads, once" in out.getvalue()
     assert "30.0/30.0 MB" in out.getvalue()
+
+
+def test_a_terminal_without_a_cursor_gets_lines(clock: Clock) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=100, _environ={"TERM": "dumb"})
+    with download(console, "A model", "a place", 50_000_000) as advance, status(console, "reading") as shown:
+        advance(0)
+        shown("files", 0.0)
+        assert isinstance(console.file, io.StringIO)
+        assert console.file.getvalue().splitlines() == [
+            "fetching A model from a place, once (50 MB) ...",
+            "reading: files (after 0 s)",
+        ]
