@@ -81,7 +81,7 @@ class AsyncTransport:
         deadline = self.deadline(timeout)
         encoded = await off_loop(partial(self.encoded, request), large=is_large(request))
         if address is None:
-            await self._upkeep.look_up()
+            await self._upkeep.look_up(deadline)
         else:
             check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
@@ -103,7 +103,7 @@ class AsyncTransport:
                 wait = attempts.failed(failure, deadline)
             await asyncio.sleep(wait)
             check_deadline(deadline, f"before {to} answered", failure)
-            await self._upkeep.look_up()
+            await self._upkeep.look_up(deadline)
         return await off_loop(partial(method.response.FromString, response), large=is_large(response))
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
@@ -174,9 +174,9 @@ class AsyncTransport:
         """Whether ``look_up`` has something to do."""
         return self._endpoints.stale
 
-    async def look_up(self) -> None:
-        """Looks up DNS names, if that is due."""
-        await self._upkeep.look_up()
+    async def look_up(self, deadline: Deadline | None) -> None:
+        """Looks up DNS names, if that is due, until a deadline at most."""
+        await self._upkeep.look_up(deadline)
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
@@ -317,7 +317,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 raise
 
     async def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
-        await self._transport.look_up()
+        await self._transport.look_up(self._deadline)
         self._open(*await off_loop(self._prepared, large=self._reader.large), raw)
 
     async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:

@@ -28,24 +28,24 @@ def is_name(address: str) -> bool:
     return False
 
 
-def resolve(name: str) -> tuple[str, ...]:
+def resolve(name: str, seconds: float | None = None) -> tuple[str, ...]:
     """Returns the addresses of a name and port, in the resolver's order; the name itself if it has only one.
 
-    Returns no address for a name that cannot be resolved; gRPC then tries as well, and its error has the cause.
-    Only addresses of the family with more addresses count, because a name with one IPv4 and one IPv6 address is one
-    verifier.
+    Returns no address for a name that cannot be resolved in time; gRPC then tries as well, and its error has the cause.
+    Only addresses of the family with more addresses count: a name with one IPv4 and one IPv6 address is one verifier.
     """
     found: list[tuple[str, ...]] = []
     lookup = threading.Thread(target=lambda: found.append(_look_up(name)), name="draftwire-names", daemon=True)
     lookup.start()
-    lookup.join(LONGEST_LOOKUP_SECONDS)
+    lookup.join(min(LONGEST_LOOKUP_SECONDS, 1e9 if seconds is None else seconds))
     return found[0] if found else ()
 
 
-async def resolve_async(name: str) -> tuple[str, ...]:
+async def resolve_async(name: str, seconds: float | None = None) -> tuple[str, ...]:
     """Does the same as ``resolve`` without blocking the event loop."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(_look_up, name), LONGEST_LOOKUP_SECONDS)
+        longest = min(LONGEST_LOOKUP_SECONDS, 1e9 if seconds is None else seconds)
+        return await asyncio.wait_for(asyncio.to_thread(_look_up, name), longest)
     except TimeoutError:
         return ()
 

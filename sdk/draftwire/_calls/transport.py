@@ -83,7 +83,7 @@ class Transport:
         deadline = self.deadline(timeout)
         encoded = self.encoded(request)
         if address is None:
-            self._upkeep.look_up()
+            self._upkeep.look_up(deadline)
         else:
             check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
@@ -105,7 +105,7 @@ class Transport:
                 wait = attempts.failed(failure, deadline)
             time.sleep(wait)
             check_deadline(deadline, f"before {to} answered", failure)
-            self._upkeep.look_up()
+            self._upkeep.look_up(deadline)
         return method.response.FromString(response)
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
@@ -170,9 +170,9 @@ class Transport:
         """Returns the client's view of each verifier."""
         return self._endpoints.statuses()
 
-    def look_up(self) -> None:
-        """Looks up DNS names, if that is due."""
-        self._upkeep.look_up()
+    def look_up(self, deadline: Deadline | None) -> None:
+        """Looks up DNS names, if that is due, until a deadline at most."""
+        self._upkeep.look_up(deadline)
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
@@ -302,7 +302,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 raise
 
     def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
-        self._transport.look_up()
+        self._transport.look_up(self._deadline)
         self._open(*self._prepared(), raw)
 
     def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:

@@ -15,7 +15,7 @@ import grpc
 
 from draftwire._calls.channel import AsyncChannels, Channels
 from draftwire._calls.endpoints import Endpoints
-from draftwire._calls.failover import says_that_it_serves
+from draftwire._calls.failover import remaining, says_that_it_serves
 from draftwire._calls.names import resolve, resolve_async
 from draftwire._messages.health import PROBE_SECONDS, Health, check_request, health_check, read_health
 from draftwire.errors import DraftwireError, RequestCancelledError, from_rpc_error
@@ -30,12 +30,12 @@ class Upkeep:
         self._channels = channels
         self._looking_up = threading.Lock()
 
-    def look_up(self) -> None:
-        """Looks up DNS names, if that is due."""
+    def look_up(self, deadline: float | None) -> None:
+        """Looks up DNS names, if that is due, until a deadline at most."""
         if self._endpoints.stale:
             with self._looking_up:
                 if self._endpoints.stale:  # another thread may just have done it
-                    self._resolve()
+                    self._resolve(deadline)
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
@@ -55,8 +55,8 @@ class Upkeep:
         """Closes the connections; health checks end with them."""
         self._channels.close()
 
-    def _resolve(self) -> None:
-        self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
+    def _resolve(self, deadline: float | None = None) -> None:
+        self._endpoints.update({name: resolve(name, remaining(deadline)) for name in self._endpoints.names})
 
     def _probed(self, address: str, call: Any) -> None:
         try:
@@ -79,12 +79,12 @@ class AsyncUpkeep:
         self._looking_up = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def look_up(self) -> None:
-        """Looks up DNS names, if that is due."""
+    async def look_up(self, deadline: float | None) -> None:
+        """Looks up DNS names, if that is due, until a deadline at most."""
         if self._endpoints.stale:
             async with self._looking_up:
                 if self._endpoints.stale:  # another task may just have done it
-                    await self._resolve()
+                    await self._resolve(deadline)
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
@@ -112,8 +112,8 @@ class AsyncUpkeep:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _resolve(self) -> None:
-        self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
+    async def _resolve(self, deadline: float | None = None) -> None:
+        self._endpoints.update({name: await resolve_async(name, remaining(deadline)) for name in self._endpoints.names})
 
     async def _probe(self, address: str) -> None:
         try:

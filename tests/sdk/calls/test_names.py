@@ -1,12 +1,15 @@
 """Verifiers behind a DNS name: what is looked up, when, and where calls then go."""
 
+import asyncio
 import socket
+import threading
+import time
 from typing import Any
 
 import pytest
 from grpc import StatusCode
 
-from draftwire import AsyncClient, Client, RetryPolicy, Verifier
+from draftwire import AsyncClient, Client, DeadlineExceededError, RetryPolicy, Verifier
 from draftwire._calls import endpoints as endpoints_module
 from draftwire._calls import names as names_module
 from draftwire._calls.endpoints import NAMES_SECONDS, Endpoints
@@ -63,8 +66,6 @@ def test_a_name_nobody_knows_is_left_to_grpc() -> None:
 
 
 def test_a_lookup_that_takes_too_long_is_left_to_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     release = threading.Event()
     monkeypatch.setattr(names_module, "LONGEST_LOOKUP_SECONDS", 0.05)
     monkeypatch.setattr(names_module, "_look_up", lambda _: release.wait(30) and ("never",))
@@ -161,6 +162,29 @@ def test_a_stream_goes_on_behind_the_name(zone: Zone, verifier: FakeVerifier, se
     assert (r.text, r.resumes) == (text_of(r.token_ids), 1)
     assert zone.lookups == 2  # at first, and after the verifier in use was lost
     assert [request.resumable for request in first.requests + second.requests] == [True, True]
+
+
+@pytest.mark.parametrize("with_asyncio", [False, True])
+def test_a_lookup_ends_with_the_timeout_of_its_call(monkeypatch: pytest.MonkeyPatch, with_asyncio: bool) -> None:
+    left = threading.Event()
+    monkeypatch.setattr(names_module, "_look_up", lambda _: left.wait(2 * names_module.LONGEST_LOOKUP_SECONDS) and ())
+
+    async def ask() -> None:
+        async with AsyncClient(NAME, insecure=True) as client:
+            try:
+                await client.generate(PROMPT, timeout=0.2)
+            finally:
+                left.set()  # the loop waits for its threads
+
+    begun = time.monotonic()
+    with pytest.raises(DeadlineExceededError):
+        if with_asyncio:
+            asyncio.run(ask())
+        else:
+            with Client(NAME, insecure=True) as client:
+                client.generate(PROMPT, timeout=0.2)
+    left.set()
+    assert time.monotonic() - begun < names_module.LONGEST_LOOKUP_SECONDS
 
 
 async def test_a_stream_goes_on_behind_the_name_with_asyncio(

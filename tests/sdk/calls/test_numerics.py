@@ -197,11 +197,11 @@ def test_a_whole_result_is_begun_anew_where_they_vanish(
     first, second = verifier.address, second_verifier.address
     found = [(first,), (first, second), (second,)]
 
-    def resolve(name: str) -> tuple[str, ...]:
+    def resolve(name: str, seconds: float | None) -> tuple[str, ...]:
         return found.pop(0) if len(found) > 1 else found[0]
 
-    async def resolve_async(name: str) -> tuple[str, ...]:
-        return resolve(name)
+    async def resolve_async(name: str, seconds: float | None) -> tuple[str, ...]:
+        return resolve(name, seconds)
 
     monkeypatch.setattr(upkeep, "resolve", resolve)
     monkeypatch.setattr(upkeep, "resolve_async", resolve_async)
