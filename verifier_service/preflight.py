@@ -28,7 +28,7 @@ from draftwire_core.runtime.process.rank_settings import Device
 from draftwire_core.suggesting.capacity import KV_BYTES, Q4_0, Q8_0
 from draftwire_core.suggesting.device_roofs import read_bandwidth
 from draftwire_core.suggesting.target_facts import TargetFacts, facts_of
-from verifier_service.settings import LEAST_SLOTS, VerifierSettings
+from verifier_service.settings import VerifierSettings
 
 _STEP_BYTES = 3 << 29
 """Memory of a GPU next to weights and cache: CUDA graphs, the largest step, and what is left over."""
@@ -124,7 +124,7 @@ def _memory(settings: VerifierSettings, place: torch.device, weights: int, slot_
     if not slot_bytes:
         return Finding("memory", room > 0, f"{told}; the KV cache's size is found when the model is loaded")
     slots = max(0, room // slot_bytes)
-    wanted = settings.kv_slots or LEAST_SLOTS
+    wanted = settings.kv_slots or settings.least_slots
     needed = f"{wanted} KV slots" if settings.kv_slots else f"at least {wanted} KV slots"
     return Finding(
         "memory", slots >= wanted, f"{told}: with the weights there is room for {slots} KV slots; needed: {needed}"

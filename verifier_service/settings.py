@@ -175,13 +175,17 @@ class VerifierSettings(RankSettings):
     def _slots_hold_a_request(self) -> Self:
         if 0 < self.kv_slots < LEAST_SLOTS:
             raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
-        least = self.max_tree_nodes + _SHORTEST_REQUEST
-        if 0 < self.kv_slots < least:
+        if 0 < self.kv_slots < self.least_slots:
             raise ValueError(
-                f"--kv-slots: must be at least {least} with --max-tree-nodes {self.max_tree_nodes}, so that a request "
-                f"fits next to its tree, got {self.kv_slots}"
+                f"--kv-slots: must be at least {self.least_slots} with --max-tree-nodes {self.max_tree_nodes}, so that "
+                f"a request fits next to its tree, got {self.kv_slots}"
             )
         return self
+
+    @property
+    def least_slots(self) -> int:
+        """Fewest KV slots with which a request fits next to its tree."""
+        return max(LEAST_SLOTS, self.max_tree_nodes + _SHORTEST_REQUEST)
 
     @property
     def cpu_only(self) -> str:

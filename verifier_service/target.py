@@ -38,7 +38,7 @@ from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.memory import peak_megabytes, trim_heap
 from draftwire_core.runtime.process.startup_error import StartupError, startup_errors
-from verifier_service.settings import LEAST_SLOTS, VerifierSettings
+from verifier_service.settings import VerifierSettings
 
 log = get_logger(__name__)
 
@@ -107,7 +107,7 @@ def _size_cache(settings: VerifierSettings, model: PackedModel, ranks: RankGroup
             settings.gpu_memory_utilization,
             graphs=settings.cuda_graphs,
             rows=_most_rows(settings, model),
-            least=LEAST_SLOTS,
+            least=settings.least_slots,
             most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
             ranks=ranks,
         )

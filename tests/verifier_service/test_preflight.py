@@ -97,6 +97,7 @@ def test_a_gpu_without_room(checkpoint: Path, gpu: Gpu, capsys: pytest.CaptureFi
     assert preflight(on_gpu(checkpoint), ON_GPU) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "no: memory"
     assert "room for 0 KV slots; needed: at least 256 KV slots" in wrong(on_gpu(checkpoint), ON_GPU)["memory"]
+    assert wrong(on_gpu(checkpoint, max_tree_nodes=256), ON_GPU)["memory"].endswith("needed: at least 258 KV slots")
     gpu.free = 2 << 30
     assert not wrong(on_gpu(checkpoint, kv_slots=300), ON_GPU), "a cache of a given size may take all that is free"
 

@@ -54,6 +54,17 @@ def test_a_request_must_fit_next_to_its_tree(slots: int, fits: bool, capsys: pyt
     assert "--kv-slots: must be at least 258 with --max-tree-nodes 256, so that" in capsys.readouterr().err
 
 
+def test_a_cache_that_would_hold_no_request_is_refused(
+    settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = 1 << 30
+    kept = total // 10
+    free = kept + slots_that_fit._SPARE_BYTES + 257 * SLOT
+    monkeypatch.setattr(slots_that_fit, "memory", lambda _: (free, total))
+    with pytest.raises(StartupError, match=r"258 KV slots do not fit: .* \(--gpu-memory-utilization\)"):
+        load_target(settings.model_copy(update={"max_tree_nodes": 256}))
+
+
 def test_a_chat_template_of_a_file(settings: VerifierSettings, tmp_path: Path) -> None:
     file = tmp_path / "chat.jinja"
     file.write_text("{% for each in messages %}{{ each.content }}{% endfor %}")
