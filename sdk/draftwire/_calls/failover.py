@@ -265,7 +265,7 @@ class Attempts:
 
     @staticmethod
     def _until(deadline: float | None, wait: float) -> float:
-        wait *= random.uniform(0.8, 1.2)  # keeps clients from retrying in step
+        wait = min(wait * random.uniform(0.8, 1.2), threading.TIMEOUT_MAX)  # keeps clients from retrying in step
         return wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic()))
 
 

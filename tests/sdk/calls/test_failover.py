@@ -1,5 +1,6 @@
 """Failover: which address is next, and that no token is lost, doubled or different."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -60,6 +61,15 @@ def test_progress_counts_afresh() -> None:
         tried.next_address()
         tried.failed(LOST)
         tried.succeeded()
+
+
+def test_a_wait_that_a_server_asks_for_is_one_that_a_thread_can_wait() -> None:
+    tried = attempts("a")
+    tried.next_address()
+    tried.succeeded()
+    wait = tried.failed(AtCapacityError("full", retry_after_seconds=1e12))
+    assert wait == threading.TIMEOUT_MAX
+    threading.Condition().acquire(timeout=wait)  # refuses what is longer
 
 
 def test_a_wait_ends_at_the_deadline() -> None:
