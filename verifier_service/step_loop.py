@@ -18,8 +18,12 @@ from draftwire_core.engine.model.features.taps import Tap
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.tree.proposal import ProposalError
 from draftwire_core.pool.drafter.proposal_sink import ProposalSink, RefusedProposal, SequenceProposal
+from draftwire_core.runtime.errors import at_capacity
+from draftwire_core.runtime.threads.command_thread import TooManyCommands
 from draftwire_core.runtime.threads.engine_thread import EngineThread
 from verifier_service.engine_status import engine_status
+
+_RETRY_SECONDS = 1.0
 
 
 class StepListener(Protocol):
@@ -92,16 +96,16 @@ class StepLoop(ProposalSink):
         await self._thread.stop()
 
     def add(self, order: Ordered) -> None:
-        """Runs a request's sequence. Raises TooManyCommands."""
-        self._post(lambda: self.engine.add(order.spec))
+        """Runs a request's sequence. Raises ServiceError (AT_CAPACITY)."""
+        self._begin(lambda: self.engine.add(order.spec))
 
     def remove(self, sequence_id: int) -> None:
         """Ends a sequence and frees its KV slots."""
         self._post(lambda: self.engine.remove(sequence_id), bounded=False)
 
     def add_score(self, spec: ScoreSpec) -> None:
-        """Scores a text. Raises TooManyCommands."""
-        self._post(lambda: self.engine.add_score(spec))
+        """Scores a text. Raises ServiceError (AT_CAPACITY)."""
+        self._begin(lambda: self.engine.add_score(spec))
 
     def remove_score(self, score_id: int) -> None:
         """Ends the scoring of a text and frees its KV slots."""
@@ -148,6 +152,12 @@ class StepLoop(ProposalSink):
         """Merges the proposals of one message. Raises TooManyCommands."""
         arrived_at = time.perf_counter()
         self._post(lambda: self._merge(source, proposals, arrived_at))
+
+    def _begin(self, command: Callable[[], None]) -> None:
+        try:
+            self._post(command)
+        except TooManyCommands as error:
+            raise at_capacity(f"the engine is too far behind: {error}", _RETRY_SECONDS) from error
 
     def _post(self, command: Callable[[], None], *, bounded: bool = True) -> None:
         def take() -> None:

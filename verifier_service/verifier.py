@@ -81,7 +81,7 @@ class Steps(Protocol):
         """Ends the engine."""
 
     def add(self, order: GenerateOrder) -> None:
-        """Runs a request. Raises TooManyCommands."""
+        """Runs a request. Raises ServiceError (AT_CAPACITY)."""
 
     def remove(self, sequence_id: int) -> None:
         """Ends a request and frees its KV slots; does nothing if it has ended."""

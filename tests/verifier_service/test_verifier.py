@@ -85,6 +85,15 @@ async def test_whoever_finds_nobody_is_let_in_whatever_the_deadline(verifier: In
     assert len((await verifier.generate(order(), remaining=0.001)).token_ids) == TOKENS
 
 
+async def test_an_engine_too_far_behind_refuses_a_request_by_name(
+    verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier.verifier._steps._thread, "_max_commands", 0)
+    with pytest.raises(ServiceError) as caught:
+        await verifier.generate(order())
+    assert caught.value.reason_name == "AT_CAPACITY"
+
+
 async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) -> None:
     verifier.engine.hold(1)
     request = asyncio.create_task(verifier.generate(order()))
