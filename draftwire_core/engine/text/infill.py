@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Container
 from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
 
 _KNOWN = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -41,3 +45,26 @@ def find_infill(added: Container[str]) -> Infill | None:
     if before in added and between in added:
         return Infill((between, before, ""), suffix_first=True)
     return None
+
+
+class OwnEncoding:
+    """How a text is encoded by a family of tokenizers that overrides transformers' own way. Any thread may call.
+
+    Code Llama's splits a text with one mark, `<FILL_ME>`, into what is before and after the gap. For that it changes
+    the tokenizer itself for a while, and not quite back, so a copy does it, one text at a time.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._mark: str | None = getattr(tokenizer, "fill_token", None)
+        self._lock = threading.Lock()
+
+    def takes(self, text: str) -> bool:
+        """Whether a text has to be encoded here. Code Llama's can have one mark; further ones have no meaning."""
+        return not self._mark or text.count(self._mark) == 1
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a text."""
+        with self._lock:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return ids

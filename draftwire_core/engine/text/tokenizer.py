@@ -24,7 +24,7 @@ from draftwire_core.engine.text.chat_rendering import (
     reads_parts_alone,
     template_variables,
 )
-from draftwire_core.engine.text.infill import Infill, find_infill
+from draftwire_core.engine.text.infill import Infill, OwnEncoding, find_infill
 from draftwire_core.engine.text.leading_spaces import keep_leading_spaces
 from draftwire_core.engine.text.own_splitting import as_its_file_says
 from draftwire_core.engine.text.stand_in_tools import with_tools
@@ -62,7 +62,8 @@ class Tokenizer:
         self._backend.no_padding()
         self._backend.encode_special_tokens = tokenizer.split_special_tokens
         # A few families of tokenizers override how a text is encoded.
-        self._direct = type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+        direct = type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+        self._own = None if direct else OwnEncoding(tokenizer)
         parts = (
             tokenizer.take_content() if isinstance(tokenizer, BuiltTokenizer) else json.loads(self._backend.to_str())
         )
@@ -117,9 +118,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text. Usually releases the interpreter lock."""
-        if not self._direct:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-            return ids
+        if self._own is not None and self._own.takes(text):
+            return self._own.encode(text, add_special_tokens=add_special_tokens)
         # The same ids as by transformers' encode, in a quarter of the time and a third of the memory. A batch, since
         # the backend's methods for a single text hold the interpreter lock.
         (encoded,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
