@@ -17,6 +17,8 @@ _MOST_LIKELIEST = 1 << 20
 """Most likeliest tokens waiting for one follower, 7 MiB of messages; later requests come without theirs."""
 _MOST_TOGETHER = 16
 """Most requests in one message."""
+_MOST_BYTES = 1 << 20
+"""Bytes of requests after which a message takes no further one."""
 _RETRY_SECONDS = 5.0
 
 
@@ -84,8 +86,11 @@ class Traffic:
                     follower.changed.clear()
                     await follower.changed.wait()
                     continue
-                count = min(len(follower.waiting), _MOST_TOGETHER)
-                requests = [follower.waiting.popleft() for _ in range(count)]
+                requests: list[ServedRequest] = []
+                size = 0
+                while follower.waiting and len(requests) < _MOST_TOGETHER and size < _MOST_BYTES:
+                    requests.append(follower.waiting.popleft())
+                    size += requests[-1].ByteSize()
                 yield FollowTrafficResponse(requests=requests, dropped=follower.dropped)
             raise shutting_down()
         finally:

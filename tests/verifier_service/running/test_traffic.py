@@ -198,6 +198,16 @@ async def test_who_does_not_read_misses_some_and_is_told_so() -> None:
     await stream.aclose()
 
 
+async def test_a_message_of_long_requests_has_few() -> None:
+    traffic = Traffic(shared=True)
+    stream = traffic.follow()
+    await anext(stream)
+    for _ in range(16):
+        traffic.tell(ServedRequest(prompt_token_ids=[1 << 16] * 400_000))  # 1.2 MB each, of a context of a million
+    assert len((await anext(stream)).requests) == 1
+    await stream.aclose()
+
+
 async def test_followers_are_few() -> None:
     traffic = Traffic(shared=True)
     streams = [traffic.follow() for _ in range(8)]
