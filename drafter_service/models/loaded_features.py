@@ -62,14 +62,18 @@ class FeatureNetwork(NamedTuple):
     """Architectures of the targets it was trained for; empty if unknown."""
     window: int = 0
     """Last tokens of a text that the network sees; 0 for all."""
+    block: int = 0
+    """KV slots of a block, for which there must be room next to a text; 0 if it guesses none."""
 
     @classmethod
-    def of(cls, kind: str, network: DraftNetwork[ConfigT], packed: Packed, window: int = 0) -> "FeatureNetwork":
+    def of(
+        cls, kind: str, network: DraftNetwork[ConfigT], packed: Packed, window: int = 0, block: int = 0
+    ) -> "FeatureNetwork":
         """Returns a network that came in a checkpoint of its own. packed: the network, and what makes its drafters."""
         config = network.config
         architectures = config.target_architectures
         vocabularies = config.layers.vocab_size, config.draft_vocab_size
-        return cls(kind, *packed, network.mapping, network.aux_layers, *vocabularies, architectures, window)
+        return cls(kind, *packed, network.mapping, network.aux_layers, *vocabularies, architectures, window, block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ def load_network(
     cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     info = model_info(model, tokenizer, bit_exact=False)
     info.architecture, info.vocab_size = network.kind, network.vocab_size
+    info.context_length = min(info.context_length, max(1, model.pool.capacity - network.block))
     features = _describe(network, settings)
     log.info(
         "model loaded",

@@ -47,7 +47,7 @@ def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loa
             packed = reading_network(
                 eagle.model, settings, checkpoint.name, eagle.target_ids, norm_output=config.norm_output
             )
-        return FeatureNetwork.of("Eagle3", eagle, packed)
+        return FeatureNetwork.of("Eagle3", eagle, packed, block=0 if config.mask_token is None else config.guesses)
 
     return load_network(settings, checkpoint, read)
 
@@ -83,7 +83,7 @@ def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Lo
             load_dflash,
         )
         packed = block_network(dflash.model, lambda: DflashNetwork(dflash, settings.kv_slots, checkpoint.name))
-        return FeatureNetwork.of("Dflash", dflash, packed, dflash.config.window)
+        return FeatureNetwork.of("Dflash", dflash, packed, dflash.config.window, dflash.config.block_size)
 
     return load_network(settings, checkpoint, read)
 

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from drafter_service.conversation.handshake import own_hello
 from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from draftwire_core.engine.checkpoint import hub
+from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.runtime.process.startup_error import StartupError
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
@@ -66,3 +70,15 @@ def test_weights_that_are_cut_off(tmp_path: Path, write: Callable[[Path], Path])
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(StartupError, match=r"model\.safetensors is damaged: it ends before tensor"):
         load_drafter(DrafterSettings(model=str(tmp_path), kv_slots=100))
+
+
+def test_a_text_as_long_as_it_says_fits_next_to_a_block(tmp_path: Path) -> None:
+    tiny_model("Llama").save_pretrained(target := tmp_path / "target")
+    draft = write_dflash(tmp_path / "draft")
+    settings = DrafterSettings(model=str(draft), target=str(target), kv_slots=100, max_tree_nodes=1)
+    loaded = load_drafter(settings)
+    assert isinstance(loaded, LoadedFeatureNetwork)
+    limits = own_hello(settings, loaded.info, slots=100, features=loaded.features).limits
+    drafter = loaded.make(TreeGrowth(loaded.cost))
+    drafter.open(1, DraftSpec((3, 4), SamplingParams(), 1, max_length=limits.max_sequence_tokens))
+    assert drafter.sequences == 1
