@@ -21,8 +21,10 @@ from verifier_service.vllm.refusals import check_order, check_request
 
 _LISTED = '{"grammars":'
 """Beginning of the library's notation of schemas and regular expressions; grammars in Lark stay as they are."""
-_VLLMS = ("top_k", "top_p", "seed")
-"""Sampling parameters that vLLM has by the same names and takes with speculation, besides the temperature."""
+_VLLMS = ("top_k", "top_p")
+"""Sampling parameters that vLLM has by the same names and takes with speculation, besides temperature and seed."""
+_MOST_SEED = (1 << 63) - 1
+"""Largest seed of vLLM, whose runner V2 ends by a larger one. It reads -1 as none."""
 _PENALTIES = tuple(each.name for each in fields(LogitChanges) if each.name.endswith("_penalty"))
 """Logit changes that vLLM has by the same names."""
 
@@ -121,6 +123,7 @@ def sampling_arguments(order: GenerateOrder) -> dict[str, Any]:
     return {
         "temperature": 0.0 if sampling.greedy else sampling.temperature,
         **{name: getattr(sampling, name) for name in _VLLMS},
+        "seed": sampling.seed & _MOST_SEED,
         **{name: getattr(changes, name) for name in _PENALTIES},
         "allowed_token_ids": list(changes.allowed_token_ids) or None,
         "max_tokens": max(1, order.max_length - len(spec.tokens)),  # of a resumed request that is complete, 0 are left
@@ -136,8 +139,9 @@ def sampling_arguments(order: GenerateOrder) -> dict[str, Any]:
 
 
 def _filters(sampling: SamplingParams) -> dict[str, float]:
-    """Returns the sampling parameters that vLLM has not, or refuses with speculation, unless they keep all tokens."""
-    usual = asdict(SamplingParams())
+    """Returns the sampling parameters that vLLM has not, or refuses with speculation, unless they keep all tokens; and
+    a seed that it cannot have."""
+    usual = asdict(SamplingParams()) | ({"seed": sampling.seed} if sampling.seed <= _MOST_SEED else {})
     found = {name: value for name, value in asdict(sampling).items() if name not in ("temperature", *_VLLMS)}
     return {name: value for name, value in found.items() if value != usual[name]}
 

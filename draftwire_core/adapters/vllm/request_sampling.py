@@ -26,6 +26,5 @@ def request_sampling(request_id: str, params: Any, engine_seed: int) -> Sampling
         temperature=params.temperature,
         top_k=max(0, params.top_k),
         top_p=params.top_p,
-        seed=seed & _SEED_MASK,
-        **{"min_p": params.min_p, **RequestOptions.of(params).filters},
+        **{"seed": seed & _SEED_MASK, "min_p": params.min_p, **RequestOptions.of(params).filters},
     )

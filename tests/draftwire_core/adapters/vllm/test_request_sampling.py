@@ -20,10 +20,10 @@ def test_they_are_the_requests() -> None:
     assert request_sampling("r", params(temperature=0.0), 0).greedy
 
 
-def test_filters_that_vllm_has_not_come_from_a_verifier() -> None:
-    options = RequestOptions(filters={"min_p": 0.2, "typical_p": 0.9})
+def test_what_vllm_has_not_comes_from_a_verifier() -> None:
+    options = RequestOptions(filters={"min_p": 0.2, "typical_p": 0.9, "seed": 2**64 - 1})
     found = request_sampling("r", params(extra_args=options.extra_args()), 0)
-    assert (found.min_p, found.typical_p) == (0.2, 0.9)
+    assert (found.min_p, found.typical_p, found.seed) == (0.2, 0.9, 2**64 - 1)
 
 
 def test_every_seed_is_an_unsigned_one() -> None:
