@@ -35,6 +35,9 @@ REFUSED: Mapping[str, str] = {
     },
 }
 """Refused methods, fields and combinations of fields, as `Capabilities.refused` lists them, with the reasons."""
+_MOST_IDS, _MOST_SEQUENCES = 1024, 128
+"""Most allowed tokens of a request, as of those in banned sequences, and most such sequences, under vLLM's model runner
+V2. Beyond them its worker ends, and with it all requests."""
 
 
 def check_request(request: GenerateRequest) -> None:
@@ -66,6 +69,28 @@ def check_order(order: GenerateOrder) -> None:
             "sampling.allowed_token_ids",
             f"all of them are banned, which allows no token at position {len(order.spec.tokens)}",
         )
+
+
+def check_runner_v2(order: GenerateOrder) -> None:
+    """Raises ServiceError (INVALID_FIELD) that names every list that is too long for vLLM's model runner V2."""
+    changes, banned = order.changes, order.changes.banned
+    words = "sampling.bad_words" if changes.bad_words else "sampling.banned_token_ids"
+    found = (
+        ("sampling.allowed_token_ids", len(changes.allowed_token_ids), _MOST_IDS, "tokens"),
+        (words, len(banned), _MOST_SEQUENCES, "banned sequences of tokens"),
+        (words, sum(map(len, banned)), _MOST_IDS, "tokens in banned sequences"),
+    )
+    refused = [
+        FieldViolation(
+            field,
+            f"has {number} {what}; vLLM's model runner V2 takes at most {most} (the verifier's variable "
+            "VLLM_USE_V2_MODEL_RUNNER=0 chooses V1, which takes more)",
+        )
+        for field, number, most, what in found
+        if number > most
+    ]
+    if refused:
+        raise invalid_fields(refused)
 
 
 def _possible_temperature(temperature: float) -> bool:

@@ -17,7 +17,7 @@ from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.runtime.errors import invalid_field
 from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.reading.request import RequestReader
-from verifier_service.vllm.refusals import check_order, check_request
+from verifier_service.vllm.refusals import check_order, check_request, check_runner_v2
 
 _LISTED = '{"grammars":'
 """Beginning of the library's notation of schemas and regular expressions; grammars in Lark stay as they are."""
@@ -70,10 +70,13 @@ class VllmRequestReader(RequestReader):
         *args: Any,
         translate: Translate,
         check_drafters: Callable[[Sequence[str]], Awaitable[None]],
+        runner_v2: bool = False,
         **options: Any,
     ):
-        """args, options: as of RequestReader. check_drafters: raises ServiceError if a drafter is not attached."""
+        """args, options: as of RequestReader. check_drafters: raises ServiceError if a drafter is not attached.
+        runner_v2: whether vLLM's model runner is V2."""
         super().__init__(*args, **options)
+        self._runner_v2 = runner_v2
         self._translate = translate
         self._check_drafters = check_drafters
 
@@ -82,6 +85,8 @@ class VllmRequestReader(RequestReader):
         check_request(request)
         order = await super().read(request, request_id, peer)
         check_order(order)
+        if self._runner_v2:
+            check_runner_v2(order)
         if order.drafter_names:
             await self._check_drafters(order.drafter_names)
         form = order.spec.form

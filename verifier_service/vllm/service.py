@@ -123,6 +123,7 @@ def assemble(
             adapters=target.adapters,
             translate=target.translate,
             check_drafters=target.check_attached,
+            runner_v2=target.runner_v2,
         ),
         VllmSteps(target.engine.engine_core, target.places, target.slots, cost),
         DrafterPool(_NoProposals(), identity, _unreachable, tasks, PoolLimits(settings.max_tree_nodes)),

@@ -53,6 +53,11 @@ class VllmTarget:
     """vLLM's LoRARequest of each LoRA adapter, by its name."""
 
     @property
+    def runner_v2(self) -> bool:
+        """Whether vLLM's workers have model runner V2."""
+        return bool(self.engine.vllm_config.use_v2_model_runner)
+
+    @property
     def cost(self) -> StepCost:
         """A first guess of the time of a step."""
         return StepCost([1, max(2, self.most_rows)], list(_FIRST_GUESS))

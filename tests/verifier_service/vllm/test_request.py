@@ -40,7 +40,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.load(str(MODELS / "target"))
 
 
-def read(tokenizer: Tokenizer, translate: Any = None, **fields: Any) -> VllmOrder:
+def read(tokenizer: Tokenizer, translate: Any = None, *, runner_v2: bool = True, **fields: Any) -> VllmOrder:
     async def nobody(names: Sequence[str]) -> None:
         assert list(names) == ["d"]
 
@@ -56,6 +56,7 @@ def read(tokenizer: Tokenizer, translate: Any = None, **fields: Any) -> VllmOrde
             adapters=["sql"],
             translate=translate or Translated(),
             check_drafters=nobody,
+            runner_v2=runner_v2,
         )
         try:
             return await reader.read(pb.GenerateRequest(**{"text": "def f(x):", **fields}), "r")
@@ -117,6 +118,21 @@ def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
     assert found.rest["tokens"][-2:] == [11, 12]
     assert found.rest["ends"] == {2, 9} and found.rest["banned"] == [[5]] and found.rest["bias"] == {6: 1.5}
     assert len(found.rest["cache_salt"]) == 32 and found.rest["adapter"] == "sql"
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("sampling.allowed_token_ids", {"sampling": {"allowed_token_ids": range(1025)}}),
+        ("sampling.banned_token_ids", {"sampling": {"banned_token_ids": range(129)}}),
+        ("sampling.bad_words", {"sampling": {"bad_words": [f"word{number}" for number in range(100)]}}),
+    ],
+)
+def test_lists_that_would_end_runner_v2_are_refused(tokenizer: Tokenizer, field: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ServiceError, match=r"vLLM's model runner V2 takes at most \d+ \(the verifier's") as caught:
+        read(tokenizer, **fields)
+    assert {each.field for each in caught.value.field_violations} == {field}
+    read(tokenizer, **fields, runner_v2=False)
 
 
 def test_most_requests_need_no_options(tokenizer: Tokenizer) -> None:
