@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
@@ -222,6 +223,7 @@ class Verifier(StepListener):
             if timer is not None:
                 timer.cancel()
             self._end(request)
+            self._admission.peers.remove(request.sequence_id)
 
     def _admitted(
         self, order: GenerateOrder, peer: str, call: RequestCall | None, remaining: float | None
@@ -237,6 +239,8 @@ class Verifier(StepListener):
             numerics=self.model.info.numerics,
             requests=len(self._requests) + 1,
             span=call.span if call is not None else NO_SPAN,
+            # Output that nobody reads is kept: until then a finished request counts as its peer's.
+            on_read=partial(self._admission.peers.remove, order.spec.sequence_id),
         )
         if not request.finished:
             self._admission.peers.add(request.sequence_id, peer, order.max_length)
@@ -356,7 +360,6 @@ class Verifier(StepListener):
         if self._requests.pop(request.sequence_id, None) is not None:
             del self._rule_counts[request.sequence_id]
             self.request_counts.end(request, time.perf_counter())
-            self._admission.peers.remove(request.sequence_id)
             self._admission.wait.end(request.sequence_id, len(request.tokens) - request.order.prompt_length)
             self._steps.remove(request.sequence_id)
             self.request_drafters.forget(request.sequence_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 import numpy as np
@@ -48,9 +48,10 @@ class RunningRequest:
         numerics: str = "",
         requests: int = 1,
         span: Span = NO_SPAN,
+        on_read: Callable[[], None] = lambda: None,
     ):
         """requests: number of requests at the verifier, this one included, reported to the caller. span: of the call;
-        receives its events."""
+        receives its events. on_read: called when the caller has taken all but the end of a finished request."""
         self.sequence_id = order.spec.sequence_id
         self.order = order
         self.span = span
@@ -64,6 +65,7 @@ class RunningRequest:
         self._model_fingerprint = model_fingerprint
         self._numerics = numerics
         self._requests = requests
+        self._on_read = on_read
         self._text = tokenizer.stream(special_tokens=order.special_tokens)
         self._characters = 0
         """Characters of the output's text, before a stop string is removed."""
@@ -169,6 +171,7 @@ class RunningRequest:
             elif self._fault is not None:
                 raise self._fault
             elif self.finished:
+                self._on_read()
                 yield GenerateResponse(finished=self._final())
                 return
             else:

@@ -53,8 +53,23 @@ async def test_requests_of_one_host(services: Services, checkpoint: Path) -> Non
         await begun(third)
         verifier.engine.go_on()
         assert await asyncio.gather(*map(tokens, (second, third, other))) == [10] * 3
-        # Requests that have ended no longer count, even while their streams are open.
+        # Requests that have ended and been read no longer count, even while their streams are open.
         assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(2))) == [10] * 2
+
+
+async def test_output_that_nobody_reads_counts_until_somebody_does(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint, max_requests_per_peer=1) as verifier:
+        unread = call(verifier, ONE)
+        await begun(unread)
+        await verifier.freed()
+        await refused(call(verifier, ONE))
+        assert [event.WhichOneof("event") async for event in unread][-1] == "finished"
+        assert await tokens(call(verifier, ONE)) == 10
+        unread = call(verifier, ONE)
+        await begun(unread)
+        await verifier.freed()
+        await unread.aclose()
+        assert await tokens(call(verifier, ONE)) == 10
 
 
 async def test_tokens_of_one_host(services: Services, checkpoint: Path) -> None:
