@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.checks import MOST_PARTS, at_most
@@ -15,13 +16,18 @@ from gateway_service.openai.fields.content import Content, text_of
 _SYSTEM = ("system", "developer")
 
 
+def _as_text(arguments: Any) -> Any:
+    """Writes arguments as JSON if they are an object, as Hugging Face's conversations and Ollama's have them."""
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
 class CalledFunction(BaseModel):
     """The function of a call."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     name: str
-    arguments: str
+    arguments: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str)]
     """The call's arguments as the model wrote them: a JSON object, unless the answer was cut off."""
 
 

@@ -213,6 +213,16 @@ async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: Scrip
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
 
+async def test_arguments_may_be_an_object(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
+    """Conversations of Hugging Face's form have them so."""
+    call = CALL | {"function": {"name": "weather", "arguments": {"city": "Rom\u00e9"}}}
+    asked = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
+    response = await http.post("/v1/chat/completions", json=ASKED | {"messages": asked})
+    assert response.status_code == 200, response.text
+    (sent,) = fake.requests[0].messages.messages[1].tool_calls
+    assert json.loads(sent.arguments) == {"city": "Rom\u00e9"}
+
+
 @pytest.mark.parametrize("arguments", ["", "null", "[]", '{"text": "data", "urlp": "'])
 async def test_whatever_a_model_has_written_can_be_sent_back(
     http: httpx.AsyncClient, fake: ScriptedVerifier, arguments: str
