@@ -17,7 +17,7 @@ from gateway_service.openai.fields.checks import MOST_MESSAGES, Strings, at_most
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway_service.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
+from gateway_service.openai.tools import AllowedChoice, NamedChoice, ToolChoice, Tools, tool_use
 
 
 class ChatRequest(TemplateFields, GenerationRequest):
@@ -46,7 +46,8 @@ class ChatRequest(TemplateFields, GenerationRequest):
     tools: Tools | None = None
     """Functions that the model may call."""
     tool_choice: ToolChoice | None = None
-    """none: no call. auto, the default: as the model decides. required: at least one. Or the one function to call."""
+    """none: no call. auto, the default: as the model decides. required: at least one. Or the one function to call, or
+    those that may be called."""
     parallel_tool_calls: bool | None = None
     """Whether there may be several calls; default true."""
     separate_reasoning: bool | None = None
@@ -109,4 +110,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
         tools = {index: tool.to_tool() for index, tool in enumerate(self.tools or ())}
         only = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
         choice = self.tool_choice if isinstance(self.tool_choice, str) else None
+        if isinstance(self.tool_choice, AllowedChoice):
+            allowed = self.tool_choice.allowed_tools
+            tools, choice = allowed.of(tools), allowed.mode
         return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].function.name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gateway_service.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway_service.http.errors import GatewayError
@@ -60,10 +60,43 @@ class NamedChoice(BaseModel):
     function: FunctionName
 
 
+class AllowedTools(BaseModel):
+    """The choice of some functions: those that the model may, or has to, call."""
+
+    model_config = _STRICT
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[JsonObject], at_most(MOST_TOOLS)]
+    """Functions by their names, and tools of other types, which are left out."""
+
+    def of(self, tools: Mapping[int, Tool]) -> dict[int, Tool]:
+        """Returns those of a request's tools that are allowed. Raises GatewayError for one that is not there."""
+        functions = [each for each in self.tools if each.get("type") == "function"]
+        chosen = [each["function"] if isinstance(each.get("function"), dict) else each for each in functions]
+        wanted = [str(each.get("name")) for each in chosen]
+        known = {tool.name for tool in tools.values()}
+        for name in wanted:
+            if name not in known:
+                _refuse_choice(f"there is no tool {name[:64]!r} in tools")
+        return {index: tool for index, tool in tools.items() if tool.name in wanted}
+
+
+class AllowedChoice(BaseModel):
+    """The choice of some functions, as chat completions have it."""
+
+    model_config = _STRICT
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+AS_REQUIRED = BeforeValidator(lambda choice: "required" if choice == "any" else choice)
+"""Reads Mistral's name of required."""
 Tools = Annotated[list[FunctionTool], at_most(MOST_TOOLS)]
 """The tools of a request."""
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | NamedChoice,
+    Literal["none", "auto", "required"] | NamedChoice | AllowedChoice,
+    AS_REQUIRED,
     one_of('"none", "auto", "required" or {"type": "function", "function": {"name": ...}}'),
 ]
 """The choice among the tools."""
@@ -87,12 +120,14 @@ def tool_use(
             raise GatewayError(f"{param}: {tool.name!r} is the name of another tool", param=param, code="invalid_value")
         known.add(tool.name)
     if not tools and (only is not None or choice == "required"):
-        raise GatewayError("tool_choice: requires tools of type function", param="tool_choice", code="invalid_value")
+        _refuse_choice("requires tools of type function")
     if only is not None and only not in known:
-        raise GatewayError(
-            f"tool_choice: there is no tool {only[:64]!r} in tools", param="tool_choice", code="invalid_value"
-        )
+        _refuse_choice(f"there is no tool {only[:64]!r} in tools")
     mode: ChoiceMode = "none" if not tools or choice == "none" else "auto"
     if only is not None or choice == "required":
         mode = "required"
     return ToolUse(list(tools.values()), mode, only, parallel is not False)
+
+
+def _refuse_choice(message: str) -> None:
+    raise GatewayError(f"tool_choice: {message}", param="tool_choice", code="invalid_value")

@@ -33,7 +33,7 @@ from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.other_fields import left_out
 from gateway_service.openai.output_form import json_form
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway_service.openai.tools import ToolName, tool_use
+from gateway_service.openai.tools import AS_REQUIRED, AllowedTools, ToolName, tool_use
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 _WHOLE = "is not supported, since no response is kept: input takes the whole conversation"
@@ -190,6 +190,12 @@ class FunctionChoice(BaseModel):
     name: str
 
 
+class AllowedFunctions(AllowedTools):
+    """The choice of some functions."""
+
+    type: Literal["allowed_tools"]
+
+
 class TextFormat(BaseModel):
     """The form of the text."""
 
@@ -256,7 +262,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     ) = None
     """Functions that the model may call. Tools of other types are left out, which a header of the response names."""
     tool_choice: Annotated[
-        Literal["none", "auto", "required"] | FunctionChoice | None,
+        Literal["none", "auto", "required"] | FunctionChoice | AllowedFunctions | None,
+        AS_REQUIRED,
         one_of('"none", "auto", "required" or {"type": "function", "name": ...}'),
     ] = None
     """The functions that the model may or must call."""
@@ -376,6 +383,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         }
         only = self.tool_choice.name if isinstance(self.tool_choice, FunctionChoice) else None
         choice = self.tool_choice if isinstance(self.tool_choice, str) else None
+        if isinstance(self.tool_choice, AllowedFunctions):
+            tools, choice = self.tool_choice.of(tools), self.tool_choice.mode
         return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].name")
 
 

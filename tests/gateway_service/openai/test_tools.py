@@ -210,6 +210,34 @@ async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: Scrip
     assert (told.role, told.content, told.tool_call_id, told.name) == ("tool", "warm", "c1", "weather")
 
 
+def allowed(mode: str, *tools: Any) -> Any:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+async def test_some_of_the_tools_are_allowed(client: openai.AsyncOpenAI, fake: ScriptedVerifier, mode: str) -> None:
+    fake.answer = TWO[TWO.rindex("<tool_call>") :]
+    tool = {"type": "function", "name": "clock"}
+    choice = allowed(mode, {"type": "function", "function": {"name": "clock"}}, {"type": "web_search"})
+    done = await client.chat.completions.create(**ASKED, tool_choice=choice)
+    assert calls_of(done.choices[0].message) == [("clock", "{}")]
+    tools: Any = [{"type": "function"} | each["function"] for each in TOOLS]
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [tool]}
+    response = await client.responses.create(model="fake", input="hello", tools=tools, tool_choice=choice)
+    assert response.tool_choice.model_dump() == choice  # type: ignore[union-attr]
+    for sent in fake.requests:
+        assert [each.name for each in sent.messages.tools] == ["clock"]
+        assert sent.HasField("structured_output") == (mode == "required")
+
+
+async def test_mistrals_name_of_required(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    anything: Any = "any"
+    await client.chat.completions.create(**ASKED, tool_choice=anything)
+    tools: Any = [{"type": "function", "name": "clock"}]
+    await client.responses.create(model="fake", input="hello", tools=tools, tool_choice=anything)
+    assert all(sent.HasField("structured_output") for sent in fake.requests)
+
+
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
 
@@ -252,6 +280,9 @@ async def test_whatever_a_model_has_written_can_be_sent_back(
         ({"tool_choice": "maybe"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [5]}}}, "tool_choice"),
+        ({"tool_choice": allowed("auto", {"type": "function", "function": {"name": "rm"}})}, "tool_choice"),
+        ({"tool_choice": allowed("required", {"type": "web_search"})}, "tool_choice"),
         ({"guided_grammar": 'root ::= "a"'}, "guided_grammar"),
         ({"parallel_tool_calls": 3}, "parallel_tool_calls"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
