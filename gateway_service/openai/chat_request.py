@@ -17,7 +17,15 @@ from gateway_service.openai.fields.checks import MOST_MESSAGES, Strings, at_most
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway_service.openai.tools import AllowedChoice, NamedChoice, ToolChoice, Tools, tool_use
+from gateway_service.openai.tools import (
+    AllowedChoice,
+    FunctionTool,
+    NamedChoice,
+    ToolChoice,
+    Tools,
+    others_of,
+    tool_use,
+)
 
 
 class ChatRequest(TemplateFields, GenerationRequest):
@@ -44,7 +52,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
     modalities: Strings | None = None
     """Rejected unless it is `["text"]`."""
     tools: Tools | None = None
-    """Functions that the model may call."""
+    """Functions that the model may call. Tools of other types are left out, which a header of the response names."""
     tool_choice: ToolChoice | None = None
     """none: no call. auto, the default: as the model decides. required: at least one. Or the one function to call, or
     those that may be called."""
@@ -68,6 +76,11 @@ class ChatRequest(TemplateFields, GenerationRequest):
     def most_tokens(self) -> int | None:
         """Most tokens to generate; None continues to the end of the context."""
         return limit_of(self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the parts of the request that are left out."""
+        return [*super().left_out, *others_of(self.tools)]
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""
@@ -107,7 +120,8 @@ class ChatRequest(TemplateFields, GenerationRequest):
         return AnswerPlan(chat_format, self._tool_use(), self.separate_reasoning is not False, form)
 
     def _tool_use(self) -> ToolUse:
-        tools = {index: tool.to_tool() for index, tool in enumerate(self.tools or ())}
+        given = enumerate(self.tools or ())
+        tools = {index: tool.to_tool() for index, tool in given if isinstance(tool, FunctionTool)}
         only = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
         choice = self.tool_choice if isinstance(self.tool_choice, str) else None
         if isinstance(self.tool_choice, AllowedChoice):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from gateway_service.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway_service.http.errors import GatewayError
@@ -41,6 +41,29 @@ class FunctionTool(BaseModel):
         """Returns the tool."""
         function = self.function
         return Tool(function.name, function.description, function.parameters, bool(function.strict))
+
+
+class OtherTool(BaseModel):
+    """A tool that is no function: one that OpenAI's server runs, as a web search, or one of a client's own kind."""
+
+    model_config = _STRICT
+
+    type: str
+
+
+def or_other(function: type[BaseModel]) -> PlainValidator:
+    """Returns a validator that reads tools of other types as `OtherTool`. function: reads those of type function."""
+
+    def read(value: Any) -> BaseModel:
+        kind = value.get("type") if isinstance(value, dict) else None
+        return (OtherTool if isinstance(kind, str) and kind != "function" else function).model_validate(value)
+
+    return PlainValidator(read, json_schema_input_type=function | OtherTool)
+
+
+def others_of(tools: Sequence[object] | None) -> list[str]:
+    """Returns the names of tools that are left out, as `tools[0](web_search)`."""
+    return [f"tools[{index}]({tool.type})" for index, tool in enumerate(tools or ()) if isinstance(tool, OtherTool)]
 
 
 class FunctionName(BaseModel):
@@ -92,7 +115,7 @@ class AllowedChoice(BaseModel):
 
 AS_REQUIRED = BeforeValidator(lambda choice: "required" if choice == "any" else choice)
 """Reads Mistral's name of required."""
-Tools = Annotated[list[FunctionTool], at_most(MOST_TOOLS)]
+Tools = Annotated[list[Annotated[FunctionTool | OtherTool, or_other(FunctionTool)]], at_most(MOST_TOOLS)]
 """The tools of a request."""
 ToolChoice = Annotated[
     Literal["none", "auto", "required"] | NamedChoice | AllowedChoice,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PlainValidator, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from draftwire import ChatFormat, GenerateOptions
@@ -33,7 +33,7 @@ from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.other_fields import left_out
 from gateway_service.openai.output_form import json_form
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway_service.openai.tools import AS_REQUIRED, AllowedTools, ToolName, tool_use
+from gateway_service.openai.tools import AS_REQUIRED, AllowedTools, OtherTool, ToolName, or_other, others_of, tool_use
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 _WHOLE = "is not supported, since no response is kept: input takes the whole conversation"
@@ -168,19 +168,6 @@ class Function(BaseModel):
     strict: bool | None = None
 
 
-class OtherTool(BaseModel):
-    """A tool that is no function: one that OpenAI's server runs, as a web search, or one of a client's own kind."""
-
-    model_config = _STRICT
-
-    type: str
-
-
-def _by_type(value: Any) -> Function | OtherTool:
-    kind = value.get("type") if isinstance(value, dict) else None
-    return (OtherTool if isinstance(kind, str) and kind != "function" else Function).model_validate(value)
-
-
 class FunctionChoice(BaseModel):
     """The choice of one function."""
 
@@ -251,15 +238,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     """A system message before it."""
     max_output_tokens: TokenLimit | None = None
     """Most tokens to generate, -1 for the end of the context."""
-    tools: (
-        Annotated[
-            list[
-                Annotated[Function | OtherTool, PlainValidator(_by_type, json_schema_input_type=Function | OtherTool)]
-            ],
-            at_most(MOST_TOOLS),
-        ]
-        | None
-    ) = None
+    tools: Annotated[list[Annotated[Function | OtherTool, or_other(Function)]], at_most(MOST_TOOLS)] | None = None
     """Functions that the model may call. Tools of other types are left out, which a header of the response names."""
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | FunctionChoice | AllowedFunctions | None,
@@ -279,9 +258,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     @property
     def left_out(self) -> list[str]:
         """Names of the parts of the request that are left out."""
-        tools = enumerate(self.tools or ())
-        others = [f"tools[{index}]({tool.type})" for index, tool in tools if isinstance(tool, OtherTool)]
-        return [*super().left_out, *others]
+        return [*super().left_out, *others_of(self.tools)]
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""

@@ -230,6 +230,15 @@ async def test_some_of_the_tools_are_allowed(client: openai.AsyncOpenAI, fake: S
         assert sent.HasField("structured_output") == (mode == "required")
 
 
+@pytest.mark.parametrize("other", [{"type": "web_search"}, {"type": "custom", "custom": {"name": "apply_patch"}}])
+async def test_a_tool_that_is_no_function_is_left_out(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, other: Any
+) -> None:
+    done = await client.chat.completions.with_raw_response.create(**ASKED | {"tools": [other, *TOOLS]})
+    assert done.headers["x-draftwire-left-out"] == f"tools[0]({other['type']})"
+    assert [tool.name for tool in fake.requests[0].messages.tools] == ["weather", "clock"]
+
+
 async def test_mistrals_name_of_required(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     anything: Any = "any"
     await client.chat.completions.create(**ASKED, tool_choice=anything)
@@ -273,7 +282,8 @@ async def test_whatever_a_model_has_written_can_be_sent_back(
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"tools": [*TOOLS, TOOLS[0]]}, "tools[2].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}]}, "tools[0].function.parameters"),
