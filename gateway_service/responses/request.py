@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from draftwire import ChatFormat, GenerateOptions
@@ -92,13 +93,45 @@ class FunctionCall(BaseModel):
     arguments: str
 
 
+class CustomCall(BaseModel):
+    """A call whose argument is a text, as models of OpenAI make it; here it is the argument `input` of a function."""
+
+    model_config = _STRICT
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        """The call's arguments."""
+        return json.dumps({"input": self.input})
+
+
+class ShellCall(BaseModel):
+    """A call of the tool `local_shell`, as models of OpenAI make it."""
+
+    model_config = _STRICT
+
+    type: Literal["local_shell_call"]
+    call_id: str
+    action: JsonObject
+    name: ClassVar[str] = "local_shell"
+
+    @property
+    def arguments(self) -> str:
+        """The call's arguments."""
+        return json.dumps(self.action)
+
+
 class FunctionOutput(BaseModel):
     """The result of a call."""
 
     model_config = _STRICT
 
-    type: Literal["function_call_output"]
-    call_id: str
+    type: Literal["function_call_output", "custom_tool_call_output", "local_shell_call_output"]
+    call_id: Annotated[str, Field(validation_alias=AliasChoices("call_id", "id"))]
     output: Parts
 
 
@@ -131,24 +164,26 @@ def _no_reference(kind: Any) -> Any:
 
 
 class OtherItem(BaseModel):
-    """An item of another type, which is refused by it."""
+    """An item of another type, such as a search on OpenAI's servers, which is left out."""
 
     model_config = _STRICT
 
-    type: Annotated[
-        Literal["message", "function_call", "function_call_output", "reasoning"], BeforeValidator(_no_reference)
-    ]
+    type: Annotated[str, BeforeValidator(_no_reference)]
 
 
 def _kind_of(item: Any) -> str:
     kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    kind = _OUTPUTS[0] if kind in _OUTPUTS else kind
     return f"<{kind}>" if kind in _KINDS else "<other>"
 
 
-_KINDS = ("message", "function_call", "function_call_output", "reasoning")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_KINDS = ("message", "function_call", "custom_tool_call", "local_shell_call", _OUTPUTS[0], "reasoning")
 Item = Annotated[
     Annotated[Message, Tag("<message>")]
     | Annotated[FunctionCall, Tag("<function_call>")]
+    | Annotated[CustomCall, Tag("<custom_tool_call>")]
+    | Annotated[ShellCall, Tag("<local_shell_call>")]
     | Annotated[FunctionOutput, Tag("<function_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[OtherItem, Tag("<other>")],
@@ -258,7 +293,9 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     @property
     def left_out(self) -> list[str]:
         """Names of the parts of the request that are left out."""
-        return [*super().left_out, *others_of(self.tools)]
+        items = [] if isinstance(self.input, str) else self.input
+        others = [f"input[{index}]({item.type})" for index, item in enumerate(items) if isinstance(item, OtherItem)]
+        return [*super().left_out, *others_of(self.tools), *others]
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""
@@ -322,7 +359,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
                     text = "".join(part.text for part in item.content or ())
                     turn = _assistant(turns)
                     turn["reasoning_content"] = turn.get("reasoning_content", "") + text
-                case FunctionCall():
+                case FunctionCall() | CustomCall() | ShellCall():
                     names[item.call_id] = item.name
                     call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
                     _assistant(turns).setdefault("tool_calls", []).append(call)

@@ -1,5 +1,6 @@
 """The Responses API with OpenAI's client and a verifier without a model."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ ANSWER = (
     "<think>\nRome?\n</think>\n\nLet me see.\n"
     '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 )
+ACTION = {"type": "exec", "command": ["ls"], "env": {}}
 ASKED: Any = {"model": "fake", "input": "hello", "tools": TOOLS}
 
 
@@ -167,6 +169,38 @@ async def test_a_tool_that_is_no_function_is_left_out(
     assert told(done.parse().output) == EXPECTED
 
 
+SEARCHES: Any = [
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "Rome"}},
+    {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "a", "tools": []},
+]
+
+
+async def test_items_of_openais_own_tools_are_left_out(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    """A session that moves here from OpenAI has them."""
+    items: Any = [{"role": "user", "content": "hello"}, *SEARCHES, {"role": "user", "content": "again"}]
+    done = await client.responses.with_raw_response.create(**ASKED | {"input": items})
+    assert done.headers["x-draftwire-left-out"] == "input[1](web_search_call), input[2](mcp_list_tools)"
+    assert [each.content for each in fake.requests[0].messages.messages] == ["hello", "again"]
+
+
+@pytest.mark.parametrize("output", ["custom_tool_call_output", "local_shell_call_output", "function_call_output"])
+async def test_calls_of_other_kinds_are_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier, output: str) -> None:
+    items: Any = [
+        {"role": "user", "content": "hello"},
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"},
+        {"type": "local_shell_call", "id": "lsh_1", "call_id": "c2", "status": "completed", "action": ACTION},
+        {"type": output, "call_id": "c1", "output": "done"},
+        {"type": output, "id" if output.startswith("local") else "call_id": "c2", "output": "a.py"},
+    ]
+    done = await client.responses.with_raw_response.create(**ASKED | {"input": items})
+    assert "x-draftwire-left-out" not in done.headers
+    _, assistant, *results = fake.requests[0].messages.messages
+    assert [(each.id, each.name, json.loads(each.arguments)) for each in assistant.tool_calls] == [
+        ("c1", "apply_patch", {"input": "*** Begin"}), ("c2", "local_shell", ACTION),
+    ]  # fmt: skip
+    assert [(each.name, each.content) for each in results] == [("apply_patch", "done"), ("local_shell", "a.py")]
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -179,7 +213,8 @@ async def test_a_tool_that_is_no_function_is_left_out(
         ),
         ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
         ({"input": [{"role": "judge", "content": "a"}]}, "input[0].role"),
-        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input"),
+        ({"input": [{"type": 5}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": "a"}, {"type": "item_reference", "id": "x"}]}, "input[1].type"),
         ({"input": [{"type": "function_call", "call_id": "x", "name": "y"}]}, "input[0].arguments"),
         (
