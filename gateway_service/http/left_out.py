@@ -37,13 +37,18 @@ class LeftOut:
         """Names the parts in a header of the response, and in the log."""
         if not self._names:
             return
-        told = sendable(list(self._names))
-        response.headers[HEADER] = ", ".join(told)
-        log.info("request parts left out", request_id=self._request.state.request_id, parts=told)
+        parts = sendable(list(self._names))
+        response.headers[HEADER] = ", ".join(parts)
+        log.info("request parts left out", request_id=self._request.state.request_id, parts=parts)
 
 
 def sendable(names: Sequence[str]) -> list[str]:
-    """Returns names as a header carries them: the first ones, shortened, and the number of the others."""
+    """Returns names as a header carries them."""
     # No header value begins or ends with the space before an empty name.
-    told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) or '""' for name in names[:_MOST_NAMES]]
-    return told if len(names) <= _MOST_NAMES else [*told, f"...{len(names) - _MOST_NAMES}"]
+    return [_UNSENT.sub("?", name) or '""' for name in told(names)]
+
+
+def told(names: Sequence[str]) -> list[str]:
+    """Returns the first names, shortened, and the number of the others."""
+    first = [shortened(name, _MOST_NAME) for name in names[:_MOST_NAMES]]
+    return first if len(names) <= _MOST_NAMES else [*first, f"...{len(names) - _MOST_NAMES}"]

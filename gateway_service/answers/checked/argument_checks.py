@@ -20,6 +20,7 @@ from gateway_service.answers.answer import Answer, Call
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.checked import argument_check_process
 from gateway_service.answers.tool import Tool
+from gateway_service.http.left_out import told
 
 log = get_logger(__name__)
 
@@ -72,7 +73,7 @@ class ArgumentChecks:
         finally:
             self._turn.release()
         if found:
-            log.info("schema violations found", request_id=request_id, parts=found)
+            log.info("schema violations found", request_id=request_id, parts=told(found))
         return found
 
     def begin(self, request_id: str, plan: AnswerPlan, texts: Sequence[str], tools: Collection[str]) -> None:

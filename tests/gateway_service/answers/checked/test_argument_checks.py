@@ -57,6 +57,16 @@ async def test_what_calls_violate_is_named(checks: Checks) -> None:
     assert [each["parts"] for each in logs if each["event"] == "schema violations found"] == [found]
 
 
+async def test_the_log_names_violations_within_bounds(checks: Checks) -> None:
+    schema = record(**{"p" * 4096: {"const": 1}})
+    with capture_logs() as logs:
+        found = await checks.violations(
+            "one", plan(mail=schema), [call("mail", '{"%s": 2}' % ("p" * 4096)) * 40], {"mail"}
+        )
+    (parts,) = [each["parts"] for each in logs if each["event"] == "schema violations found"]
+    assert len(found) == 40 and len(parts) == 17 and max(map(len, parts)) <= 140 and parts[-1] == "...24"
+
+
 async def test_calls_of_other_tools_are_not_checked(checks: Checks) -> None:
     text = call("mail", '{"to": "x"}') + call("clock", '{"to": "x"}')
     assert await checks.violations("one", plan(mail=MAIL, clock=MAIL), [text], {"clock"}) == [
