@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 ChoiceMode = Literal["none", "auto", "required"]
+_STATE_TYPES = {"type", "$ref", "allOf", "anyOf", "oneOf", "const", "enum"}
+"""Keywords by which a schema states its type; one without them is an object's, since arguments are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Tool:
         """JSON schema of its arguments."""
         if self.parameters is None:
             return {"type": "object", "properties": {}, "additionalProperties": False}
-        return self.parameters
+        return self.parameters if _STATE_TYPES & self.parameters.keys() else {"type": "object"} | self.parameters
 
     def to_sdk(self) -> dict[str, Any]:
         """Returns the tool in the SDK's form, which is that of chat completions."""

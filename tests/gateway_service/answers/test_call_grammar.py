@@ -53,8 +53,14 @@ TEMPLATES = {
 _HERMES_ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 _HERMES_CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
+UNTYPED = ToolUse(
+    [Tool("weather", parameters={"properties": CITY["properties"]}), Tool("clock", parameters={})], "required"
+)
+"""Tools whose schemas do not say that arguments are an object."""
+
 ALLOWED: list[tuple[str, ToolUse, str, Answer]] = [
     ("hermes", REQUIRED, _HERMES_ROME, Answer("", "", [ROME])),
+    ("hermes", UNTYPED, f"{_HERMES_ROME}\n{_HERMES_CLOCK}", Answer("", "", [ROME, CLOCK])),
     ("hermes tokens", REQUIRED, f"{_HERMES_ROME}\n{_HERMES_CLOCK}", Answer("", "", [ROME, CLOCK])),
     ("hermes", AUTO, f"Let me see. {_HERMES_ROME}{_HERMES_CLOCK}", Answer("Let me see.", "", [ROME, CLOCK])),
     ("hermes tokens", AUTO, f"Let me see. {_HERMES_ROME}", Answer("Let me see.", "", [ROME])),
@@ -199,6 +205,8 @@ REFUSED: list[tuple[str, ToolUse, str]] = [
     ("hermes", ToolUse(TOOLS, "required", "clock"), _HERMES_ROME),
     ("hermes", ToolUse(TOOLS, "required", parallel=False), f"{_HERMES_ROME}\n{_HERMES_CLOCK}"),
     ("hermes", ToolUse(TOOLS, "auto", parallel=False), f"{_HERMES_CLOCK}{_HERMES_CLOCK}"),
+    ("hermes", UNTYPED, _HERMES_ROME.replace('{"city": "Rome"}', '["Rome"]')),
+    ("hermes", UNTYPED, _HERMES_CLOCK.replace("{}", "5")),
     ("llama", AUTO, '{"name": "rm", "parameters": {}}'),
     ("mistral", REQUIRED, "[TOOL_CALLS] []"),
     ("harmony", REQUIRED, "<|channel|>final<|message|>Warm."),
