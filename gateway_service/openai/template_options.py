@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 from draftwire import ChatFormat
 from draftwire._types.quoting import shortened
-from gateway_service.http.errors import GatewayError
+from gateway_service.http.errors import UNSUPPORTED_PART, GatewayError
 from gateway_service.openai.fields.checks import MOST_PARTS, JsonObject, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -21,12 +22,20 @@ _HARMONY_EFFORTS = ("low", "medium", "high")
 _DOCUMENTS = "documents"
 
 
+def _no_budget(budget: Any) -> None:
+    """Refuses a budget, as clients of Anthropic's API write it."""
+    if budget is not None:
+        message = "the length of reasoning cannot be limited; reasoning_effort may be"
+        raise PydanticCustomError(UNSUPPORTED_PART, message)
+
+
 class Thinking(BaseModel):
     """Whether the model reasons, as DeepSeek's and GLM's APIs say it."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["enabled", "disabled"]
+    budget_tokens: Annotated[Any, BeforeValidator(_no_budget)] = None
 
 
 class TemplateFields(BaseModel):

@@ -77,6 +77,7 @@ async def test_variables_reach_the_template(
         (REASONS, {"reasoning_effort": "none"}, "reasoning_effort"),
         (REASONS, {"enable_thinking": False}, "enable_thinking"),
         (REASONS, {"thinking": {"type": "disabled"}}, "thinking"),
+        (QWEN, {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens"),
         (HARMONY, {"reasoning_effort": "none"}, "reasoning_effort"),
         (QWEN, {"reasoning_effort": "extreme"}, "reasoning_effort"),
         (QWEN, {"reasoning_effort": "low", "enable_thinking": False}, "reasoning_effort"),
@@ -94,6 +95,7 @@ async def test_what_the_template_cannot_do_is_refused(
     fake.chat_format = chat_format
     error = (await asked(http, body, 400)).json()["error"]
     assert error["param"] == param and error["message"].startswith(param)
+    assert "extra inputs" not in error["message"]
     assert not fake.requests
 
 
