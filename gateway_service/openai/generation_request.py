@@ -25,6 +25,8 @@ _MOST_CHOICES = 128
 _MOST_BIASES = 1024
 """Most biased tokens, as the verifier allows."""
 _DIGITS = re.compile("[0-9]{1,10}")
+_LEAST_TOP_P = 1e-9
+"""A top_p that keeps the likeliest token alone, as OpenAI takes 0."""
 _RANDOM_SEED = -1
 """The seed that asks for another one each time, as in other engines."""
 _SEED_BITS = 52
@@ -73,6 +75,8 @@ class GenerationRequest(FormFields, OptionFields):
     """Added to the logits of tokens, by token id."""
     prediction: PredictedOutput | None = None
     """The expected output, to draft from."""
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Keep the most likely tokens up to this total probability; 0 keeps the likeliest one."""
     top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END), Whole] | None = None
     """Keep the k most likely tokens; 0 and -1 keep all."""
     skip_special_tokens: bool | None = None
@@ -145,6 +149,7 @@ class GenerationRequest(FormFields, OptionFields):
         options: GenerateOptions = {
             **self.given,
             "max_tokens": max_tokens,
+            "top_p": _LEAST_TOP_P if self.top_p == 0 else self.top_p,
             "top_k": self.top_k if self.top_k and self.top_k > 0 else None,
             "logit_bias": self._bias(),
             "stop": self.stop,

@@ -38,7 +38,7 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"max_tokens": 1.5}, "invalid_type"),
         ({"temperature": "hot"}, "invalid_type"),
         ({"temperature": -1}, "invalid_value"),
-        ({"top_p": 0}, "invalid_value"),
+        ({"top_p": -0.1}, "invalid_value"),
         ({"n": 0}, "invalid_value"),
         ({"n": True}, "invalid_type"),
         ({"stream": "yes"}, "invalid_type"),

@@ -243,6 +243,14 @@ async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingV
     assert speculation.dynamic_temperature
 
 
+async def test_a_top_p_of_0_keeps_the_likeliest_token(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    """OpenAI takes it, and no verifier does."""
+    for top_p in (0, 0.0):
+        response = await http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 3, "top_p": top_p})
+        assert response.status_code == 200, response.text
+    assert all(0 < sent.sampling.top_p < 1e-6 for sent in fake.requests)
+
+
 @pytest.mark.parametrize(
     ("body", "field", "value"),
     [
