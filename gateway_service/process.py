@@ -19,7 +19,7 @@ from draftwire_core.runtime.process.settings import load_settings
 from draftwire_core.runtime.process.startup_error import StartupError, named_flags
 from draftwire_core.runtime.process.trace_export import TraceExport, TracingUnavailable
 from gateway_service.app import make_app
-from gateway_service.http.connection import bounded
+from gateway_service.http.connection import IDLE_SECONDS, bounded
 from gateway_service.keys.api_keys import ApiKeys, read_key_file
 from gateway_service.keys.key_file import KeyFile
 from gateway_service.security import HttpTls, http_tls
@@ -90,6 +90,7 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_grace_seconds,
     )
     if tls is not None:

@@ -120,7 +120,7 @@ class GatewaySettings(ProcessSettings):
     body_seconds: float = Field(default=60.0, gt=0)
     """Time in which a request's body must arrive, in seconds."""
     max_connections: int = Field(default=1024, ge=1)
-    """Most connections of clients at once; further ones are closed on arrival."""
+    """Most connections of clients; further ones replace idle ones, or are closed."""
     max_generations: int = Field(default=256, ge=1)
     """Most choices generated at once, over all requests; more are refused."""
     max_choices: int = Field(default=128, ge=1)

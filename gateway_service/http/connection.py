@@ -13,6 +13,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway_service.http.errors import GatewayError
 
+IDLE_SECONDS = 125
+"""Time that uvicorn keeps a connection between two requests. Proxies keep theirs for 60 to 120 seconds, and send the
+next request into one that is ending if this is less."""
+
 
 class StrictFraming(h11.Connection):
     """An h11 connection that refuses a request that another server might read as two.
@@ -46,9 +50,10 @@ class HttpConnection(H11Protocol):
     request's head, and for a client that does not read the end of a response."""
 
     max_connections = 1024
-    """Most connections at once; further ones are closed on arrival. `bounded` sets it."""
+    """Most connections at once; a further one takes the place of the one idle for longest, or is closed on arrival.
+    `bounded` sets it."""
     head_seconds = 10.0
-    """Time from the connection, or from the end of a response, to the end of the next request's head."""
+    """Time from the connection, or from the next request's first byte, to the end of the request's head."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Replaces uvicorn's h11 connection by a strict one."""
@@ -57,12 +62,14 @@ class HttpConnection(H11Protocol):
         self.conn: StrictFraming = StrictFraming(
             h11.SERVER, **({} if size is None else {"max_incomplete_event_size": size})
         )
+        self._idle_since: float | None = None
+        """When the last response was complete, until the next request begins."""
         self._head_late: asyncio.TimerHandle | None = None
         self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Starts waiting for a request, unless there are too many connections."""
-        if len(self.connections) >= self.max_connections:
+        if len(self.connections) >= self.max_connections and not self._make_room():
             transport.abort()
             return
         super().connection_made(transport)
@@ -70,6 +77,9 @@ class HttpConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes a part of a request."""
+        if self._idle_since is not None:
+            self._idle_since = None
+            self._stop_waiting()
         super().data_received(data)
         self._wait_for_head()
 
@@ -82,6 +92,8 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Starts waiting for the next request."""
         super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._idle_since = self.loop.time()
         self._wait_for_head()
 
     def send_400_response(self, msg: str) -> None:
@@ -100,6 +112,15 @@ class HttpConnection(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def _make_room(self) -> bool:
+        """Ends the connection that is idle for longest; returns whether there is one."""
+        ours = [each for each in self.connections if isinstance(each, HttpConnection)]
+        idle = [each for each in ours if each._idle_since is not None and not each.transport.is_closing()]
+        if not idle:
+            return False
+        min(idle, key=lambda each: each._idle_since or 0.0).transport.abort()
+        return True
+
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -116,9 +137,13 @@ class HttpConnection(H11Protocol):
         self._head_late = self.loop.call_later(self.head_seconds, self._too_late)
 
     def _too_late(self) -> None:
-        """Aborts the connection, unless the client has read more of the last response in the meantime."""
-        if 0 < self.transport.get_write_buffer_size() < self._unread:
+        """Aborts the connection, unless the client has read more of the last response in the meantime, or all of it and
+        sent nothing since."""
+        unread = self.transport.get_write_buffer_size()
+        if 0 < unread < self._unread:
             self._look_again()
+        elif not unread and self._idle_since is not None:
+            self._head_late = None  # uvicorn ends it
         else:
             self.transport.abort()
 

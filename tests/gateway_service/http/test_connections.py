@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -162,6 +163,12 @@ LARGE = 16_000_000
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses of the server are a single byte."""
+    monkeypatch.setattr(sys.modules[__name__], "LARGE", 1)
+
+
 @asynccontextmanager
 async def serving(**bounds: Any) -> AsyncIterator[int]:
     """Runs a server of connections with these bounds, whose responses exceed the system's buffers; yields its port."""
@@ -196,6 +203,39 @@ async def test_a_head_that_does_not_come(sent: bytes) -> None:
         with suppress(ConnectionResetError):
             await reader.read()  # to the end
         writer.close()
+
+
+async def test_a_connection_is_kept_between_requests(small: None) -> None:
+    """Proxies send the next request into it after a minute, and it must not be closing then."""
+    async with serving(head_seconds=0.1) as port, asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(GET)
+            assert (await reader.readuntil(b"x")).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.4)
+        writer.write(GET[:9])
+        assert await reader.read() == b"", "but the rest of a head has to come"
+        writer.close()
+
+
+async def test_a_further_connection_takes_the_place_of_an_idle_one(small: None) -> None:
+    async with serving(max_connections=2) as port, asyncio.timeout(PATIENCE):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(GET)
+            await reader.readuntil(b"x")
+        held[1][1].write(GET[:9])
+        await asyncio.sleep(0.1)
+        for _ in range(2):  # in place of the first one, then of this one
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET)
+            assert (await reader.readuntil(b"x")).startswith(b"HTTP/1.1 200")
+        with suppress(ConnectionResetError):
+            assert await held[0][0].read() == b""
+        held[1][1].write(GET[9:])
+        assert (await held[1][0].readuntil(b"x")).startswith(b"HTTP/1.1 200"), "it was not idle"
+        for _, each in (*held, (reader, writer)):
+            each.close()
 
 
 async def test_a_client_that_never_reads_the_end() -> None:
