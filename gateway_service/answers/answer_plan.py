@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, field
 
 from draftwire import ChatFormat, GenerateOptions
@@ -28,6 +29,8 @@ class AnswerPlan:
     then that of the whole output."""
     form: AnswerForm = field(default_factory=AnswerForm)
     """Form of an answer without calls."""
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Makes ids of calls unique: clients match results by them, and some send one `x-request-id` for a session."""
 
     @property
     def plain(self) -> bool:
@@ -86,7 +89,7 @@ class AnswerPlan:
 
     def call_id(self, answer: str, index: int) -> str:
         """Returns the id of an answer's call. answer: id of the answer."""
-        letters = hashlib.sha256(f"{answer} {index}".encode()).hexdigest()
+        letters = hashlib.sha256(f"{self.nonce} {answer} {index}".encode()).hexdigest()
         told = self.chat_format
         if told is not None and told.tool_calls in ("mistral", "mistral_args"):
             return letters[:_MISTRAL_ID]
