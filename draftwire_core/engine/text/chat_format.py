@@ -106,6 +106,8 @@ class ChatFormat:
     """Whether it leaves out or refuses a system message that is not the first message, as Qwen 3.5's does."""
     alternates: bool = False
     """Whether it refuses two messages of the user in a row."""
+    needs_user: bool = False
+    """Whether it refuses a system message without one of the user, as Qwen 3.5's does, or leaves it out then."""
     lacks_text: bool = False
     """Whether it refuses a message that has reasoning, a text and calls, as gpt-oss's does."""
     short_ids: bool = False
@@ -144,6 +146,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         if name in texts or (MARKER.fullmatch(name) and any(name in text for text in texts))
     }
     one, two, returned = (_tried(render, [_USER, *each], _TOOLS) for each in ([_ONE], [_TWO], [_ONE, _RETURNED]))
+    lacks_system = _RULE not in _tried(render, [_SYSTEM, _USER], [])
     return ChatFormat(
         tools=calls.tools,
         tool_calls=calls.format,
@@ -154,9 +157,10 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         spelling=calls.spelling,
         lacks_calls=not calls.rendered,
         lacks_results=not calls.tools or _RESULT not in returned,
-        lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
+        lacks_system=lacks_system,
         lacks_later_system=_RULE not in _tried(render, [_USER, _PLAIN, _SYSTEM, _USER], []),
         alternates=not _tried(render, [_USER, _USER], []),
+        needs_user=not lacks_system and _RULE not in _tried(render, [_SYSTEM], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),
         one_call=calls.rendered and bool(one) and two in ("", one),

@@ -40,9 +40,10 @@ def with_tools(
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses, at the
     start or later, becomes the start of the user's next message. If it refuses messages of the user in a row, these
     become one, with a blank line between their texts, and so do messages of the assistant without calls; before one of
-    the assistant that begins the conversation, as a greeting, comes an empty one of the user. If it refuses a text
-    besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become
-    short ones. If it renders one call of a message alone, each becomes a message, before its result.
+    the assistant that begins the conversation, as a greeting, comes an empty one of the user. So it does if nobody is
+    the user, and the template refuses or leaves out a system message then. If it refuses a text besides reasoning and
+    calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones. If it
+    renders one call of a message alone, each becomes a message, before its result.
     """
     if chat_format.one_call:
         messages = _one_by_one(messages)
@@ -53,7 +54,8 @@ def with_tools(
     later = chat_format.lacks_later_system and any(each["role"] == "system" for each in messages[1:])
     texts = chat_format.lacks_text and any(map(_has_reasoning_text_and_calls, messages))
     ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
-    if not (calls or results or described or systems or later or texts or ids or chat_format.alternates):
+    alone = chat_format.needs_user and all(each["role"] != "user" for each in messages)
+    if not (alone or calls or results or described or systems or later or texts or ids or chat_format.alternates):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
@@ -82,10 +84,10 @@ def with_tools(
         else:
             found.append(turn)
         joint = between if replaced else ""
-    if chat_format.alternates:
-        begin = next((at for at, turn in enumerate(found) if turn["role"] != "system"), len(found))
-        if begin < len(found) and found[begin]["role"] == "assistant":
-            found.insert(begin, {"role": "user", "content": ""})
+    begin = next((at for at, turn in enumerate(found) if turn["role"] != "system"), len(found))
+    greets = chat_format.alternates and begin < len(found) and found[begin]["role"] == "assistant"
+    if greets or (alone and all(turn["role"] != "user" for turn in found)):
+        found.insert(begin, {"role": "user", "content": ""})
     return found, () if described else tools
 
 

@@ -187,6 +187,24 @@ def test_an_empty_message_comes_before_a_greeting_where_the_user_has_to_begin(tm
     assert rendered(tmp_path / "free", chat_templates.HERMES, messages, []).count("<|im_start|>") == 3
 
 
+def test_a_conversation_without_the_user_gets_an_empty_message(tmp_path: Path) -> None:
+    """Qwen 3.5's template refuses such a one, and Gemma 3's leaves out its system message."""
+    qwen = chat_templates.family("qwen3_5_think")
+    text = rendered(tmp_path / "system", qwen, [SYSTEM], [])
+    assert text == rendered(tmp_path / "both", qwen, [SYSTEM, USER | {"content": ""}], []) and "Be kind." in text
+    greeting = rendered(tmp_path / "greeting", qwen, [SYSTEM, PLAIN], [])
+    assert greeting.index("Be kind.") < greeting.index("<|im_start|>user") < greeting.index(PLAIN["content"])
+    assert rendered(tmp_path / "user", qwen, [SYSTEM, USER], []).count("<|im_start|>user") == 1
+    assert "user" not in rendered(tmp_path / "hermes", chat_templates.HERMES, [SYSTEM], [])
+    left_out = "{% set system = messages[0].content if messages[0].role == 'system' %}" + "".join(
+        (
+            "{% for message in messages if message.role != 'system' %}[{{ message.role }}]",
+            "{{ system if loop.first and system }}{{ message.content }}{% endfor %}[model]",
+        )
+    )
+    assert rendered(tmp_path / "left out", left_out, [SYSTEM], []) == "[user]Be kind.[model]"
+
+
 def test_they_are_one_with_what_stands_for_other_roles(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, USER, ANSWER, *RESULTS, USER, USER], [TOOL])
     user, _, results, _ = text.split("<end_of_turn>")
