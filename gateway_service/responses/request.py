@@ -295,7 +295,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         """Names of the parts of the request that are left out."""
         items = [] if isinstance(self.input, str) else self.input
         others = [f"input[{index}]({item.type})" for index, item in enumerate(items) if isinstance(item, OtherItem)]
-        return [*super().left_out, *others_of(self.tools), *others]
+        fields = [name for name in super().left_out if name not in _REFUSED]  # these ask for nothing, as false
+        return [*fields, *others_of(self.tools), *others]
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""

@@ -183,6 +183,11 @@ async def test_items_of_openais_own_tools_are_left_out(client: openai.AsyncOpenA
     assert [each.content for each in fake.requests[0].messages.messages] == ["hello", "again"]
 
 
+async def test_what_is_not_asked_for_is_not_left_out(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v1/responses", json=ASKED | {"background": False, "previous_response_id": None})
+    assert response.status_code == 200 and "x-draftwire-left-out" not in response.headers
+
+
 @pytest.mark.parametrize("output", ["custom_tool_call_output", "local_shell_call_output", "function_call_output"])
 async def test_calls_of_other_kinds_are_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier, output: str) -> None:
     items: Any = [
