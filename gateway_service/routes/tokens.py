@@ -19,7 +19,7 @@ from gateway_service.openai.fields.checks import MOST_MESSAGES, at_most
 from gateway_service.openai.fields.whole_numbers import TokenIds
 from gateway_service.openai.other_fields import check_others, left_out
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway_service.openai.tools import Tools
+from gateway_service.openai.tools import FunctionTool, Tools, others_of
 from gateway_service.routes.state import GatewayState, errors
 
 _DETOKENIZED = FieldNames({"token_ids": "tokens"})
@@ -100,12 +100,13 @@ async def tokenize(
             verbosity=("verbosity", asked.verbosity),
             continues=bool(asked.messages[-1].prefix),
         )
-    LeftOut(request, [*left_out(others), *use.left_out]).tell(response)
+    LeftOut(request, [*left_out(others), *use.left_out, *others_of(asked.tools)]).tell(response)
     messages = asked.messages
+    functions = [tool.to_tool().to_sdk() for tool in asked.tools or () if isinstance(tool, FunctionTool)]
     told = await target.client.tokenization(
         asked.prompt,
         messages=None if messages is None else await beside_the_loop(request, lambda: conversation_of(messages)),
-        tools=None if asked.tools is None else [tool.to_tool().to_sdk() for tool in asked.tools],
+        tools=functions or None,
         **({} if asked.messages is None else use.to_sdk()),
         add_special_tokens=asked.add_special_tokens and asked.messages is None,
         timeout=state.settings.request_seconds,

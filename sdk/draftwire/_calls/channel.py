@@ -16,7 +16,6 @@ ChannelT = TypeVar("ChannelT")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Largest message that the client accepts, in bytes. The service limits what it may send."""
-
 _MOST_CHANNELS = 64
 """Most channels kept by a client; with changing addresses behind a DNS name, the least recently used are dropped."""
 

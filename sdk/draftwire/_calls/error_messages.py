@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 
 _LONGEST_MESSAGE = 2000
 """Longest message in characters; a service may quote a name at full length."""
-
 KINDS = {GENERATE.service: "a verifier", LOAD_MODEL.service: "a drafter"}
 """Services that identify the kind of a server. A server reports the health of only those services that it has."""
 _CONTRACT = "draftwire."

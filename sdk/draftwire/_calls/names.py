@@ -12,7 +12,6 @@ from typing import Any
 
 LONGEST_LOOKUP_SECONDS = 5.0
 """Time limit of a lookup; a name not resolved by then counts as unresolvable."""
-
 _HOST_PORT = re.compile(r"([A-Za-z0-9._-]+):(\d{1,5})")
 
 
@@ -37,14 +36,14 @@ def resolve(name: str, seconds: float | None = None) -> tuple[str, ...]:
     found: list[tuple[str, ...]] = []
     lookup = threading.Thread(target=lambda: found.append(_look_up(name)), name="draftwire-names", daemon=True)
     lookup.start()
-    lookup.join(min(LONGEST_LOOKUP_SECONDS, 1e9 if seconds is None else seconds))
+    lookup.join(LONGEST_LOOKUP_SECONDS if seconds is None else min(LONGEST_LOOKUP_SECONDS, seconds))
     return found[0] if found else ()
 
 
 async def resolve_async(name: str, seconds: float | None = None) -> tuple[str, ...]:
     """Does the same as ``resolve`` without blocking the event loop."""
+    longest = LONGEST_LOOKUP_SECONDS if seconds is None else min(LONGEST_LOOKUP_SECONDS, seconds)
     try:
-        longest = min(LONGEST_LOOKUP_SECONDS, 1e9 if seconds is None else seconds)
         return await asyncio.wait_for(asyncio.to_thread(_look_up, name), longest)
     except TimeoutError:
         return ()

@@ -18,7 +18,6 @@ Messages = Iterable[Mapping[str, Any]]
 ``{"type": "text", "text": ...}``, which are joined. It may be None or missing if there are ``tool_calls``."""
 Tools = Iterable[Mapping[str, Any]]
 """Functions that the assistant may call, as in OpenAI's API: ``{"type": "function", "function": {"name": ...}}``."""
-
 _KNOWN = {"role", "content", "tool_calls"}
 _FIELDS = {"tool_call_id": "tool_call_id", "name": "name", "reasoning_content": "reasoning"}
 """Texts that a message may have, by the names of the contract's fields."""

@@ -168,6 +168,7 @@ async def test_special_tokens_are_kept(http: httpx.AsyncClient, fake: ScriptedVe
         ({"enable_thinking": False}, {"enable_thinking": False}, None),
         ({"reasoning_effort": "none"}, {"enable_thinking": False}, None),
         ({"verbosity": "low", "unknown": 1}, {}, "unknown, verbosity"),
+        ({"tools": [{"type": "web_search"}]}, {}, "tools[0](web_search)"),
     ],
 )
 async def test_a_conversation_is_tokenized_as_it_is_answered(
