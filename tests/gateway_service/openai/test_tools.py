@@ -216,14 +216,13 @@ def allowed(mode: str, *tools: Any) -> Any:
 @pytest.mark.parametrize("mode", ["auto", "required"])
 async def test_some_of_the_tools_are_allowed(client: openai.AsyncOpenAI, fake: ScriptedVerifier, mode: str) -> None:
     fake.answer = TWO[TWO.rindex("<tool_call>") :]
-    tool = {"type": "function", "name": "clock"}
-    choice = allowed(mode, {"type": "function", "function": {"name": "clock"}}, {"type": "web_search"})
+    choice: Any = allowed(mode, {"type": "function", "function": {"name": "clock"}}, {"type": "web_search"})
     done = await client.chat.completions.create(**ASKED, tool_choice=choice)
     assert calls_of(done.choices[0].message) == [("clock", "{}")]
     tools: Any = [{"type": "function"} | each["function"] for each in TOOLS]
-    choice = {"type": "allowed_tools", "mode": mode, "tools": [tool]}
-    response = await client.responses.create(model="fake", input="hello", tools=tools, tool_choice=choice)
-    assert response.tool_choice.model_dump() == choice  # type: ignore[union-attr]
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "clock"}]}
+    response: Any = await client.responses.create(model="fake", input="hello", tools=tools, tool_choice=choice)
+    assert response.tool_choice.model_dump() == choice
     for sent in fake.requests:
         assert [each.name for each in sent.messages.tools] == ["clock"]
         assert sent.HasField("structured_output") == (mode == "required")
