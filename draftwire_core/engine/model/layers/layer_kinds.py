@@ -33,6 +33,8 @@ class LayerKind:
     """Whether 1 is added to the weights of norms."""
     rotates: Callable[[nn.Module], bool] = lambda attention: True
     """Whether an attention has rotary position embeddings."""
+    partly_rotated: bool = False
+    """Whether transformers' code of it knows `partial_rotary_factor`, which other code ignores."""
     plain: bool = False
     """Whether the model around the layers is that of Llama: embedding, layers, norm, output head. The embedding may
     scale its rows, and layers may differ in their angles, by their types."""
@@ -136,6 +138,7 @@ def _shared_block_beside(layer: nn.Module) -> Callable[[torch.Tensor], torch.Ten
 
 _LLAMA = LayerKind(plain=True)
 _BARE = LayerKind()
+_PARTLY_ROTATED = LayerKind(partly_rotated=True)
 _WINDOWED = LayerKind(_own_window, plain=True)
 _EXPERTS_WINDOWED = LayerKind(_own_window)
 _GRANITE_EXPERTS = LayerKind(feed_forward="block_sparse_moe")
@@ -153,7 +156,9 @@ _GEMMA = LayerKind(
     adds_one=True,
 )
 _GEMMA4 = replace(_GEMMA, adds_one=False, lender=_last_of_its_type)
-_QWEN_HYBRID = LayerKind(adds_one=True, plain=True, mixers=("self_attn", "linear_attn"), gated=True)
+_QWEN_HYBRID = LayerKind(
+    adds_one=True, partly_rotated=True, plain=True, mixers=("self_attn", "linear_attn"), gated=True
+)
 _JAMBA = LayerKind(
     output_norm="pre_ff_layernorm",
     rotates=lambda attention: False,
@@ -183,7 +188,7 @@ KINDS: dict[str, LayerKind] = {
     "CwmDecoderLayer": replace(_WINDOWED, plain=False),
     "SeedOssDecoderLayer": _LLAMA,
     "SmolLM3DecoderLayer": replace(_WINDOWED, rotates=lambda attention: bool(attention.use_rope)),
-    "Phi3DecoderLayer": LayerKind(_window_of_config, plain=True),
+    "Phi3DecoderLayer": LayerKind(_window_of_config, partly_rotated=True, plain=True),
     "GraniteDecoderLayer": _BARE,
     "GemmaDecoderLayer": LayerKind(adds_one=True),
     "Gemma2DecoderLayer": replace(_GEMMA, capped=True),
@@ -213,10 +218,10 @@ KINDS: dict[str, LayerKind] = {
     "GraniteMoeDecoderLayer": _GRANITE_EXPERTS,
     "GraniteMoeSharedDecoderLayer": replace(_GRANITE_EXPERTS, beside=_shared_expert_beside),
     "Dots1DecoderLayer": _EXPERTS_WINDOWED,
-    "Glm4MoeDecoderLayer": _BARE,
-    "MiniMaxM2DecoderLayer": _BARE,
-    "SolarOpenDecoderLayer": _BARE,
-    "MellumDecoderLayer": _EXPERTS_WINDOWED,
+    "Glm4MoeDecoderLayer": _PARTLY_ROTATED,
+    "MiniMaxM2DecoderLayer": _PARTLY_ROTATED,
+    "SolarOpenDecoderLayer": _PARTLY_ROTATED,
+    "MellumDecoderLayer": replace(_EXPERTS_WINDOWED, partly_rotated=True),
     "HYV3DecoderLayer": _BARE,
     "GraniteMoeHybridDecoderLayer": LayerKind(
         rotates=lambda attention: attention.config.position_embedding_type == "rope",

@@ -169,6 +169,8 @@ def _rotary_of(kind: LayerKind, attention: nn.Module) -> int:
     """Leading elements of a head that are rotated."""
     if not kind.rotates(attention):
         return 0
+    if not kind.partly_rotated:
+        return int(attention.head_dim)
     rope = getattr(attention.config, "rope_parameters", None) or {}
     return int(attention.head_dim * rope.get("partial_rotary_factor", 1.0))
 

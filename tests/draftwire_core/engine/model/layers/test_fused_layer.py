@@ -72,6 +72,13 @@ def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
     check_they_are_the_librarys(case, dtype)
 
 
+@needs_library
+def test_a_share_that_transformers_code_ignores() -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    ours = packed(tiny_model("Llama", hidden_size=128, head_dim=64, rope_parameters=rope))
+    assert fused(ours) and run_self_test(ours).bit_exact
+
+
 def check_the_self_test_compares(case: str, dtype: torch.dtype) -> None:
     model = packed(fused_model(case, dtype))
     assert run_self_test(model).bit_exact
