@@ -211,6 +211,7 @@ class Rollouts:
         if rollout is None:
             rollout = DrafterRollout(old.name, new.name, share)
             self._running.append(rollout)
+            new.pause_policy.fill()  # a pause from before would be steps without accepted tokens
             log.info("rollout started", old=old.name, new=new.name, share=share)
         on_old, on_new = self._movable(old, new), self._movable(new, old)
         moving = rollout.set_share(share, len(on_old), len(on_new))

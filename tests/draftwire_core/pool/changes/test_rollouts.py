@@ -89,6 +89,18 @@ async def test_running_requests_move_and_new_ones_keep_the_share(verifier: InPro
     await finish(verifier, requests)
 
 
+async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any) -> None:
+    listening("a:1"), listening("b:1")
+    await verifier.pool.membership.attach("a:1", "")
+    policy = (await verifier.pool.membership.attach("b:1", "")).pause_policy
+    policy.price(1e-3, 0.0)
+    policy.charge(1.0)
+    policy.stepped(1)
+    assert not policy._account.open
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    assert policy._account.open
+
+
 async def test_promoting(verifier: InProcessVerifier, listening: Any) -> None:
     first, second = listening("a:1"), listening("b:1")
     await verifier.pool.membership.attach("a:1", "")
