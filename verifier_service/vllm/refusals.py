@@ -74,7 +74,7 @@ def check_order(order: GenerateOrder) -> None:
 def check_runner_v2(order: GenerateOrder) -> None:
     """Raises ServiceError (INVALID_FIELD) that names every list that is too long for vLLM's model runner V2."""
     changes, banned = order.changes, order.changes.banned
-    words = "sampling.bad_words" if changes.bad_words else "sampling.banned_token_ids"
+    words = f"sampling.{changes.banning}"
     found = (
         ("sampling.allowed_token_ids", len(changes.allowed_token_ids), _MOST_IDS, "tokens"),
         (words, len(banned), _MOST_SEQUENCES, "banned sequences of tokens"),

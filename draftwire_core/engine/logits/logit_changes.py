@@ -36,6 +36,11 @@ class LogitChanges:
     """Fewest output tokens; before that, no token that ends the output is drawn."""
 
     @property
+    def banning(self) -> str:
+        """The name of a field that bans tokens: of words, if there are any."""
+        return "bad_words" if self.bad_words else "banned_token_ids"
+
+    @property
     def banned(self) -> list[list[int]]:
         """All sequences of tokens that must not occur in the output, those of a single token included."""
         return [*([token] for token in self.banned_token_ids), *map(list, self.bad_words)]
