@@ -72,7 +72,7 @@ class TreeGrowth:
         return next(self._leaves(growing), None) is not None
 
     def expands(self, growing: GrowingTree, node: Node) -> bool:
-        """Whether a node of a tree is worth children."""
+        """Whether a node may get children, by its chance and the limits of its tree."""
         return (
             growing.tree.size < growing.max_nodes
             and node.position < self.deepest(growing)

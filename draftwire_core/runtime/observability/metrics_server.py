@@ -173,9 +173,8 @@ async def _send(
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers.append(("allow", "GET, HEAD"))
     head = h11.Response(status_code=status, headers=headers, reason=status.phrase)
-    writer.transport.set_write_buffer_limits(
-        high=0
-    )  # drain waits for all: what is left when the connection ends is lost
+    # Then drain waits until all is sent; the rest would be lost with the connection.
+    writer.transport.set_write_buffer_limits(high=0)
     for event in (head, h11.Data(data=body), h11.EndOfMessage()):
         writer.write(connection.send(event) or b"")
     await writer.drain()

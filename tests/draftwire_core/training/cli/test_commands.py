@@ -68,28 +68,31 @@ def test_learning_in_services_needs_all_of_them(
     assert (outcome.code, outcome.err) == (2, f"draftwire: {words}\n")
 
 
+class IdleTeacher:
+    """A teacher, or a follower, that does nothing."""
+
+    client = None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def test_a_refresh_that_is_asked_to_end_does_so_as_by_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """So that a trial is withdrawn: else half of the requests would go on to a draft that nobody watches."""
 
-    class Teacher:
-        client = None
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    class Follower(Teacher):
+    class Follower(IdleTeacher):
         def wait_until_following(self, seconds: float) -> None:
             signal.raise_signal(signal.SIGTERM)
 
     def own(number: int, frame: object) -> None:
         raise AssertionError("the command has not handled the signal")
 
-    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", Teacher)
+    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", IdleTeacher)
     monkeypatch.setattr(traffic_follower, "TrafficFollower", Follower)
     before = signal.signal(signal.SIGTERM, own)
     try:
@@ -104,20 +107,11 @@ def test_a_refresh_that_is_asked_to_end_does_so_as_by_ctrl_c(
 def test_an_address_is_shown_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    class Teacher:
-        client = None
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    class Follower(Teacher):
+    class Follower(IdleTeacher):
         def wait_until_following(self, seconds: float) -> None:
             pass
 
-    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", Teacher)
+    monkeypatch.setattr(verifier_teacher, "VerifierTeacher", IdleTeacher)
     monkeypatch.setattr(traffic_follower, "TrafficFollower", Follower)
     options = ["--drafter", "d", "--draft", str(tmp_path), "--canary", "c:1", "--out", str(tmp_path), "--nice", "0"]
     outcome = Command(monkeypatch, capsys)(
