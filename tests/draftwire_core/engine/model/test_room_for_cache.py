@@ -74,9 +74,7 @@ NETWORKS: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_networks_that_read_features(kind: str, tmp_path: Path) -> None:
-    """They have slots of their own."""
+def check_slots_of_its_own(kind: str, tmp_path: Path) -> None:
     directory = NETWORKS[kind](tmp_path)
     settings = DrafterSettings(model=str(directory), kv_slots=100_000_000, dtype="float32", mtp=kind == "mtp")
     if kind == "dflash":  # its embedding is the target's
@@ -94,3 +92,17 @@ def test_networks_that_read_features(kind: str, tmp_path: Path) -> None:
     target.resize(100_000_000)
     with pytest.raises(ServiceError, match=rf"{words}\(the target's --kv-slots\)$"):
         make_drafter(address, target, hub=False)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NETWORKS if kind != "mtp"])
+def test_networks_that_read_features(kind: str, tmp_path: Path) -> None:
+    """They have slots of their own."""
+    check_slots_of_its_own(kind, tmp_path)
+
+
+@pytest.mark.slow
+class TestLayersOfTheTarget:
+    """Their library alone may take seconds to import."""
+
+    def test_they_have_slots_of_their_own(self, tmp_path: Path) -> None:
+        check_slots_of_its_own("mtp", tmp_path)
