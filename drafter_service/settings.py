@@ -37,7 +37,7 @@ class DrafterSettings(RankSettings):
     of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
     kv_dtype: KvDtype = "auto"
     """Type of keys and values in the KV cache: auto takes that of the model, and float16 for GGUF files on CPUs; or
-    (CPU only) float16, or q8_0, 8-bit integers in blocks of 32 with a scale each."""
+    q8_0, 8-bit integers in blocks of 32 with a scale each, or (CPU only) float16."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
     cuda_graphs: bool = True
@@ -82,7 +82,7 @@ class DrafterSettings(RankSettings):
     @property
     def cpu_only(self) -> str:
         """The flags given here that need a CPU; empty if there is none."""
-        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
+        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype == "float16" else ""
 
     def check_device(self) -> None:
         """Checks the settings that depend on the device.
@@ -91,7 +91,7 @@ class DrafterSettings(RankSettings):
             ValueError: the device cannot do it; the message begins with the flag.
         """
         super().check_device()
-        if self.kv_dtype != "auto" and self.device != "cpu":
+        if self.kv_dtype == "float16" and self.device != "cpu":
             raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
         if self.weights == "int4" and self.device == "cpu":
             raise ValueError("--weights: int4 requires --device cuda, got cpu")

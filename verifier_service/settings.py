@@ -80,7 +80,7 @@ class VerifierSettings(RankSettings):
     """Format of the linear layers' weights: as --dtype says, or blocks of 8 or 4 bits; these need bfloat16."""
     kv_dtype: KvDtype = "auto"
     """Type of keys and values in the KV cache: auto takes that of the model, and float16 for GGUF files on CPUs; or
-    (CPU only) float16, or q8_0, 8-bit integers in blocks of 32 with a scale each."""
+    q8_0, 8-bit integers in blocks of 32 with a scale each, or (CPU only) float16."""
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
@@ -190,7 +190,7 @@ class VerifierSettings(RankSettings):
     @property
     def cpu_only(self) -> str:
         """The flags given here that need a CPU; empty if there is none."""
-        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
+        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype == "float16" else ""
 
     def check_device(self) -> None:
         """Checks the settings that depend on the device.
@@ -199,7 +199,7 @@ class VerifierSettings(RankSettings):
             ValueError: the device cannot do it; the message begins with the flag.
         """
         super().check_device()
-        if self.kv_dtype != "auto" and self.device != "cpu":
+        if self.kv_dtype == "float16" and self.device != "cpu":
             raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
 
     @model_validator(mode="after")

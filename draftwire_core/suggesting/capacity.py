@@ -142,7 +142,7 @@ def remedies(capacity: Capacity, target: TargetFacts, device: DeviceRoofs) -> li
     if shorter > 0:
         found.append(f"a context of at most {shorter} tokens")
     tokens = capacity.requests * capacity.request_slots
-    if not device.on_gpu and lacking <= tokens * capacity.slot * (1 - Q8_KV_BYTES / KV_BYTES):
+    if lacking <= tokens * capacity.slot * (1 - Q8_KV_BYTES / KV_BYTES):
         found.append("keys and values of 8 bits (--kv-dtype q8_0)")
     if lacking <= capacity.drafter + tokens * capacity.drafter_slot:
         found.append("no drafter with a model")

@@ -25,7 +25,7 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--dtype", "int3"], "--dtype"),
         (["--medusa-heads", "h", "--kv-dtype", "q8_0"], "--kv-dtype"),
         (["--model", "m", "--kv-dtype", "fp8"], "--kv-dtype"),
-        (["--model", "m", "--kv-dtype", "q8_0", "--device", "cuda"], "--kv-dtype"),
+        (["--model", "m", "--kv-dtype", "float16", "--device", "cuda"], "--kv-dtype"),
         (
             ["--model", "m", "--kv-slots", "0", "--device", "cpu"],
             "--kv-slots: 0, as many as there is memory for, requires --device cuda",

@@ -26,6 +26,7 @@ FIGURES = {
     "06_library_products": {},
     "07_loading": {},
     "08_host_drafters": {},
+    "09_keys_of_8_bits": {"equal bits": True},
 }
 
 

@@ -193,6 +193,8 @@ def test_fewer_bits_are_a_remedy() -> None:
     assert "GPU" not in told
     _, told = lacking(cpu(20e9, 18 * GIB), 5, 4096)
     assert "--kv-dtype q8_0" in told
+    _, told = lacking(gpu("4090"), 3, 16_000)
+    assert "--kv-dtype q8_0" in told
 
 
 def test_weights_of_a_quantised_checkpoint_stay_as_they_are() -> None:

@@ -280,7 +280,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             patch.setattr(product, "shared_bytes", lambda _: MOST_SHARED)
             patch.setattr(packed_product, "native_floats", lambda _: False)
             # It draws with a generator of the device.
-            patch.setattr(placing, "try_kernels", lambda _: [])
+            patch.setattr(placing, "try_kernels", lambda *_: [])
             for module, name in (
                 (attention, "attention_parts_kernel"),
                 (attention, "attention_sum_kernel"),

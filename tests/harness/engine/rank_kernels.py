@@ -61,7 +61,7 @@ def report(directory: str, ranks: RankGroup) -> KernelReport:
 def main() -> None:
     """Runs one of the ranks."""
     prepare_interpreter()
-    placing.try_kernels = lambda _: []  # as tests of products find, which takes a minute here
+    placing.try_kernels = lambda *_: []  # as tests of products find, which takes a minute here
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     found = report(sys.argv[1], processes.ranks)

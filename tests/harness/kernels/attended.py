@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from draftwire_core.engine.kernels.kv_rows import elements
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots
 from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom, SlotBatch
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
@@ -39,7 +40,7 @@ def by_kernels(
     placed.fill(batch, layout)
     padded = torch.zeros(len(placed), *query.shape[1:], dtype=query.dtype)
     padded[: len(batch)] = query
-    out = torch.full((*padded.shape[:2], values.shape[2]), 7.0, dtype=query.dtype)
+    out = torch.full((*padded.shape[:2], elements(values)), 7.0, dtype=query.dtype)
     for work in placed.work:
         attend_slots(work, padded, keys, values, out, scaling, window, softcap, sinks)
     assert not out[len(batch) :].any()

@@ -23,6 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from draftwire_core.engine.kernels.kv_rows import STORED, stored_width
 from draftwire_core.engine.kernels.products.gemm_blocks import FORMATS, BlockType
 from draftwire_core.engine.model.cuda.kernels import attention, packed_product, product
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
@@ -88,8 +89,10 @@ def launches() -> None:
     move_slots(numbers, numbers, 100, 3)
     feed_rows(tensor(SLOTS, WIDTH), tensor(SLOTS, WIDTH), slots, hidden)
     add_ranks(tensor(4, rows, WIDTH), None, residual)
-    for dim in (DIM, 256):
-        keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)
+    for dim, bits in ((DIM, 16), (256, 16), (DIM, 8), (256, 8)):
+        keys = values = tensor(SLOTS, KV_HEADS, dim)
+        if bits == 8:
+            keys = values = tensor(SLOTS, KV_HEADS, stored_width(dim), dtype=STORED)
         projected, angles = tensor(rows, (HEADS + 2 * KV_HEADS) * dim), tensor(rows, dim)
         rotate_and_write(projected, angles, angles, None, keys, values, slots)
         rotate_and_write(projected, angles, angles, (angles[0], angles[0], 1e-5, 0.0), keys, values, slots)

@@ -14,5 +14,5 @@ from draftwire_core.engine.model.cuda import placing
 def untried_kernels() -> Iterator[None]:
     """Models that are made within the context use all cuts of products, as the trial finds in the interpreter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placing, "try_kernels", lambda _: [])
+        patch.setattr(placing, "try_kernels", lambda *_: [])
         yield

@@ -37,6 +37,7 @@ def choose_backend(
         kernels = not on_cpu and lacking is None
         if not (kernels or on_cpu) and (ranks is None or ranks.rank == 0):
             log.warning(PLAIN, extra={"model": needs.name, "reason": lacking})
+    _check_keys(model, needs, lacking, kernels=kernels)
     tapped = (row_exact or needs.reads_features) and ranks is None
     own: CpuBackend | CudaBackend
     if kernels or not on_cpu:
@@ -54,7 +55,11 @@ def _check(model: PreTrainedModel, needs: Needs) -> None:
         raise UnsupportedModelError(
             f"model {needs.name}: weights {needs.weights} need {needed}, not {dtype} on {device}"
         )
-    if needs.kv_dtype != "auto" and device != "cpu":
-        raise UnsupportedModelError(
-            f"model {needs.name}: keys and values in {needs.kv_dtype} (--kv-dtype) need a CPU, not {device}"
-        )
+
+
+def _check_keys(model: PreTrainedModel, needs: Needs, lacking: str | None, *, kernels: bool) -> None:
+    device = model.device.type
+    if needs.kv_dtype == "auto" or (device == "cpu" and not kernels) or (needs.kv_dtype == "q8_0" and kernels):
+        return
+    needed = f"kernels: {lacking or 'they are switched off'}" if needs.kv_dtype == "q8_0" else f"a CPU, not {device}"
+    raise UnsupportedModelError(f"model {needs.name}: keys and values in {needs.kv_dtype} (--kv-dtype) need {needed}")

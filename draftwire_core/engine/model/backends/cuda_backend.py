@@ -65,7 +65,7 @@ class CudaBackend:
             from draftwire_core.engine.model.cuda.placing import use_gpu_layers  # needs Triton
 
             try:
-                whole, lost = use_gpu_layers(model, needs.weights)
+                whole, lost = use_gpu_layers(model, needs.weights, needs.kv_dtype)
             except ModelLoadError as error:
                 raise UnsupportedModelError(f"model {needs.name}: {error}") from error
             self._layer_kernels, self._ruled_out_shapes = "yes" if whole else "attention", len(lost)

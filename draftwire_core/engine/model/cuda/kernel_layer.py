@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
 from draftwire_core.engine.model.cuda.kernel_linear import (
     can_be_output,
@@ -78,9 +79,9 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     return True
 
 
-def try_kernels(model: PreTrainedModel) -> list[str]:
+def try_kernels(model: PreTrainedModel, kv_dtype: KvDtype = "auto") -> list[str]:
     """Sets the ways in which a model's products and its layers' attention may be cut into programs: those that give a
-    row the same bits. Returns the others, in words."""
+    row the same bits. Returns the others, in words. kv_dtype: type of keys and values."""
     lost = try_products(model)
     trials: dict[AttentionKind, tuple[int, ...]] = {}
     for layer in model.modules():
@@ -90,7 +91,7 @@ def try_kernels(model: PreTrainedModel) -> list[str]:
         if kind not in trials:
             weight = layer.input_norm.weight
             with torch.cuda.device_of(weight):
-                trials[kind] = equal_tiles(kind, model.dtype, weight.device)
+                trials[kind] = equal_tiles(kind, model.dtype, weight.device, kv_dtype)
             sizes = tiles_of(kind.heads // kind.kv_heads)
             lost += [f"attention in tiles of {each} queries" for each in sizes if each not in trials[kind]]
         layer.tiles = trials[kind]

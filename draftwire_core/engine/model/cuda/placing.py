@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
-from draftwire_core.engine.device.choices import Weights
+from draftwire_core.engine.device.choices import KvDtype, Weights
 from draftwire_core.engine.model.cuda.kernel_layer import run_on_kernels, try_kernels
 from draftwire_core.engine.model.cuda.kernel_linear import KernelLinear
 from draftwire_core.engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
@@ -18,9 +18,9 @@ from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight, St
 from draftwire_core.engine.model.model_facts import WIDENED_ON_GPUS, has_blocks
 
 
-def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> tuple[bool, list[str]]:
+def use_gpu_layers(model: PreTrainedModel, weights: Weights, kv_dtype: KvDtype) -> tuple[bool, list[str]]:
     """Moves packed weights of `model` to the GPU and replaces its decoder layers, in place. weights: what linear layers
-    keep.
+    keep. kv_dtype: type of keys and values.
 
     Returns whether kernels compute all of the model, which otherwise only attend, and what `try_kernels` ruled out.
     Raises ModelLoadError.
@@ -29,7 +29,7 @@ def use_gpu_layers(model: PreTrainedModel, weights: Weights) -> tuple[bool, list
         place_stored(model)
     if weights != "checkpoint":
         narrow(model, weights)
-    return run_on_kernels(model), try_kernels(model)
+    return run_on_kernels(model), try_kernels(model, kv_dtype)
 
 
 class PackedEmbedding(nn.Module):

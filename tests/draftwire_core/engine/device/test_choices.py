@@ -40,7 +40,7 @@ class Cuda:
     [
         ("auto", TWO, "", "cuda", "cuda (NVIDIA H200)"),
         ("auto", NONE, "", "cpu", "cpu (there is no NVIDIA driver here)"),
-        ("auto", TWO, "--kv-dtype q8_0", "cpu", "cpu (--kv-dtype q8_0 needs it)"),
+        ("auto", TWO, "--kv-dtype float16", "cpu", "cpu (--kv-dtype float16 needs it)"),
         ("cpu", TWO, "", "cpu", "cpu"),
         ("cuda", TWO, "", "cuda", "cuda (NVIDIA H200)"),
         ("cuda:1", TWO, "", "cuda:1", "cuda:1 (NVIDIA L4)"),
@@ -95,7 +95,7 @@ def test_a_gpu_that_is_left_unused_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert chosen.device == "cpu" and chosen.unused == (
         f"{tmp_path}/dxg, {tmp_path}/nvidia0: the driver's library libnowhere.so.1 is not found (LD_LIBRARY_PATH)"
     )
-    assert not device_here("cpu").unused and not device_here("auto", "--kv-dtype q8_0").unused
+    assert not device_here("cpu").unused and not device_here("auto", "--kv-dtype float16").unused
     monkeypatch.setattr(choices, "_DRIVER", None)  # this process itself, which can be loaded
     monkeypatch.setattr(torch.version, "cuda", None)
     assert device_here("auto").unused.endswith("was built without CUDA, though there is an NVIDIA driver")
@@ -108,7 +108,7 @@ def test_gpus_are_looked_for_only_if_one_may_be_used(monkeypatch: pytest.MonkeyP
     assert device_here("auto").device == "cuda"
     monkeypatch.setattr(choices, "gpus_here", lambda: pytest.fail("looked for GPUs"))
     assert device_here("cpu").device == "cpu"
-    assert device_here("auto", "--kv-dtype q8_0").device == "cpu"
+    assert device_here("auto", "--kv-dtype float16").device == "cpu"
 
 
 @pytest.mark.processes

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
+from draftwire_core.engine.device.choices import KvDtype
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.backends import choose_backend, cuda_backend
 from draftwire_core.engine.model.packed_batch import BatchBuilder
@@ -77,6 +78,15 @@ def test_one_warning_names_the_reason(gpu: PretendedGpu, caplog: pytest.LogCaptu
     assert record.getMessage() == choose_backend.PLAIN and vars(record)["reason"] == LACKING
     assert model.layer_kernels == LACKING and model.graphs == "0" and model.most_rows == 256
     assert not model.draws_in_pass and model.can_be_tapped
+
+
+@pytest.mark.parametrize(("kv_dtype", "reason"), [("q8_0", f"kernels: {LACKING}"), ("float16", "a CPU, not cuda")])
+def test_keys_and_values_of_other_types_are_refused(kv_dtype: KvDtype, reason: str, gpu: PretendedGpu) -> None:
+    """They would be written by code for CPUs."""
+    model = tiny_model("Llama", head_dim=32)
+    to_gpu(model)
+    with pytest.raises(UnsupportedModelError, match=rf"keys and values in {kv_dtype} \(--kv-dtype\) need {reason}$"):
+        PackedModel(model, 400, kv_dtype=kv_dtype)
 
 
 @pytest.mark.parametrize("draws", ["kernels", "operations of torch"])

@@ -7,9 +7,11 @@ import triton
 from torch import Tensor
 
 from draftwire_core.engine.device.gpu import processors
+from draftwire_core.engine.kernels.kv_rows import elements
 from draftwire_core.engine.model.cuda.kernels import attention_sum
 from draftwire_core.engine.model.cuda.kernels.attention_parts import attention_parts_kernel, options_of
 from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
+from draftwire_core.engine.model.cuda.kernels.scaled_rows import scales_of
 from draftwire_core.engine.model.cuda.work.parts import LONG, LONG_FROM, SHORT
 from draftwire_core.engine.model.cuda.work.slot_work import (
     ASKED,
@@ -40,11 +42,11 @@ def attend_slots(
     """Computes the attention of a round's rows into `out` [rows, heads, value dim], zeros for padding.
 
     query [rows, heads, dim], elements of a head adjacent; keys [slots, kv_heads, dim] and values [slots, kv_heads,
-    value dim], slots of any stride. Sinks [heads] take probability but have no value. tiles: sizes to choose from, of
-    `tiles_of`; by default the last alone, which needs no trial.
+    value dim], or rows of 8 bits, slots of any stride. Sinks [heads] take probability but have no value. tiles: sizes
+    to choose from, of `tiles_of`; by default the last alone, which needs no trial.
     """
     heads, dim = query.shape[1:]
-    kv_heads, value_dim = values.shape[1:]
+    kv_heads, value_dim = values.shape[1], elements(values)
     group = heads // kv_heads
     tops = torch.empty(2, work.partials, heads, dtype=torch.float32, device=query.device)
     sums = torch.empty(work.partials, heads, value_dim, dtype=torch.float32, device=query.device)
@@ -56,6 +58,8 @@ def attend_slots(
         query,
         keys,
         values,
+        scales_of(keys),
+        scales_of(values),
         tops[0],
         tops[1],
         sums,

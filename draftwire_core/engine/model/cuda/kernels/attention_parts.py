@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from draftwire_core.engine.model.cuda.kernels.numbers import multiplied, narrowed
+from draftwire_core.engine.model.cuda.kernels.scaled_rows import EIGHT_BITS, read_scaled
 
 _FEW = 128
 """Elements of a head whose sums four warps have registers for, and two of whose tiles fit into the 99 KB of shared
@@ -30,10 +31,23 @@ def options_of(block_dim: int) -> dict[str, Any]:
 
 
 @triton.jit
+def read_rows(stored, scales, slot, head, dtype: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr):
+    """Keys or values of a head, [slots, SIZE], zeros beyond DIM; those of 8 bits in `dtype`. slot [slots, 1]: where
+    slots begin."""
+    if stored.dtype.element_ty == EIGHT_BITS:
+        return read_scaled(stored, scales, slot, head, dtype, DIM, SIZE)
+    else:
+        dim = tl.arange(0, SIZE)[None, :]
+        return tl.load(stored + slot + head * DIM + dim, mask=dim < DIM, other=0.0)
+
+
+@triton.jit
 def attention_parts_kernel(
     query,
     keys,
     values,
+    key_scales,
+    value_scales,
     tops,
     totals,
     sums,
@@ -110,15 +124,9 @@ def attention_parts_kernel(
             for begin in range(first, last, KEYS):
                 at = begin + key
                 inside = at < last
-                stored = tl.load(
-                    keys + slot[:, None] * key_slot + kv_head * DIM + dim[None, :],
-                    mask=(dim < DIM)[None, :],
-                    other=0.0,
-                )
-                carried = tl.load(
-                    values + slot[:, None] * value_slot + kv_head * VALUE_DIM + value_dim[None, :],
-                    mask=(value_dim < VALUE_DIM)[None, :],
-                    other=0.0,
+                stored = read_rows(keys, key_scales, slot[:, None] * key_slot, kv_head, asks.dtype, DIM, BLOCK_DIM)
+                carried = read_rows(
+                    values, value_scales, slot[:, None] * value_slot, kv_head, asks.dtype, VALUE_DIM, BLOCK_VALUE
                 )
                 slot = tl.load(listed + at + KEYS, mask=at + KEYS < last, other=0).to(tl.int64)
                 scores = multiplied(asks, tl.trans(stored), nothing) * scaling

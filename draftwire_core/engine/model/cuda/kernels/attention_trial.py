@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from draftwire_core.engine.device.choices import KvDtype
+from draftwire_core.engine.kernels.kv_rows import rounded
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
 from draftwire_core.engine.model.cuda.work.slot_work import PlacedWork
 
@@ -30,10 +32,12 @@ class AttentionKind(NamedTuple):
     softcap: float | None
 
 
-def equal_tiles(kind: AttentionKind, dtype: torch.dtype, device: torch.device) -> tuple[int, ...]:
+def equal_tiles(
+    kind: AttentionKind, dtype: torch.dtype, device: torch.device, kv_dtype: KvDtype = "auto"
+) -> tuple[int, ...]:
     """The sizes of `tiles_of` that give a row the same bits as the largest does, which any pass may have.
 
-    dtype: of queries, keys and values.
+    dtype: of queries, and of keys and values unless `kv_dtype` names another type.
     """
     group = kind.heads // kind.kv_heads
     sizes = tiles_of(group)
@@ -48,6 +52,8 @@ def equal_tiles(kind: AttentionKind, dtype: torch.dtype, device: torch.device) -
     keys = draw(_POSITIONS, kind.kv_heads).to(dtype)
     # Of several magnitudes: sums in another order then differ for most elements.
     values = (draw(_POSITIONS, kind.kv_heads) * draw(_POSITIONS, kind.kv_heads).exp()).to(dtype)
+    if kv_dtype == "q8_0":
+        keys, values = rounded(keys), rounded(values)
 
     def attended(count: int, size: int) -> torch.Tensor:
         """The attention of the first `count` rows in tiles of one size."""

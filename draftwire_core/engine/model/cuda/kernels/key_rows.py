@@ -1,4 +1,7 @@
-"""Writes keys and values into the KV cache, by slot; in fused layers together with head norms and rotation."""
+"""Writes keys and values into the KV cache, by slot; in fused layers together with head norms and rotation.
+
+Those of 8 bits are rounded as `kernels/kv_rows.py` does it, to the same bits.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from draftwire_core.engine.kernels.kv_rows import elements
 from draftwire_core.engine.model.cuda.kernels.attention import block_of
 from draftwire_core.engine.model.cuda.kernels.numbers import narrowed, widened
+from draftwire_core.engine.model.cuda.kernels.scaled_rows import EIGHT_BITS, scales_of, store_scaled
 
 _MOST_TOGETHER = 8
 """Heads of a program."""
@@ -18,16 +23,41 @@ _OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 @triton.jit
-def store_pairs(key, value, keys, values, key_at, value_at, key_real, value_real):
-    """Stores keys and values of heads, float32 [heads, dim].
+def store_pairs(
+    key,
+    value,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    key_slot,
+    value_slot,
+    head,
+    key_real,
+    value_real,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+):
+    """Stores keys and values of heads, float32 [heads, block]. key_slot, value_slot: where the slot begins. head
+    [heads, 1]: numbers of the key-value heads.
 
     Attention multiplies values by weights of zero where a row does not see them, which must give zero. So a value that
     is not finite is stored as zero, and its key as NaN, which spoils the rows that see it and no others.
     """
     finite = tl.abs(value) < float("inf")
     spoilt = tl.max(tl.where(value_real & (finite == 0), 1, 0), 1)[:, None] > 0
-    tl.store(keys + key_at, narrowed(tl.where(spoilt, float("nan"), key), keys.dtype.element_ty), mask=key_real)
-    tl.store(values + value_at, narrowed(tl.where(finite, value, 0.0), values.dtype.element_ty), mask=value_real)
+    store_rows(tl.where(spoilt, float("nan"), key), keys, key_scales, key_slot, head, key_real, DIM)
+    store_rows(tl.where(finite, value, 0.0), values, value_scales, value_slot, head, value_real, VALUE_DIM)
+
+
+@triton.jit
+def store_rows(rows, stored, scales, slot, head, real, DIM: tl.constexpr):
+    """Stores rows of heads, float32 [heads, block], in the type of `stored`; see `store_pairs`."""
+    if stored.dtype.element_ty == EIGHT_BITS:
+        store_scaled(rows, stored, scales, slot, head, real, DIM)
+    else:
+        at = slot + head * DIM + tl.arange(0, rows.shape[1])[None, :]
+        tl.store(stored + at, narrowed(rows, stored.dtype.element_ty), mask=real)
 
 
 @triton.jit
@@ -36,6 +66,8 @@ def write_kernel(
     new_values,
     keys,
     values,
+    key_scales,
+    value_scales,
     slots,
     new_key_row,
     new_key_head,
@@ -59,14 +91,26 @@ def write_kernel(
     key_real, value_real = (head < KV_HEADS) & (dim < DIM), (head < KV_HEADS) & (value_dim < VALUE_DIM)
     key = tl.load(new_keys + row * new_key_row + head * new_key_head + dim, mask=key_real, other=0.0)
     value = tl.load(new_values + row * new_value_row + head * new_value_head + value_dim, mask=value_real, other=0.0)
-    key_at = slot * key_slot + head * DIM + dim
-    value_at = slot * value_slot + head * VALUE_DIM + value_dim
-    store_pairs(widened(key), widened(value), keys, values, key_at, value_at, key_real, value_real)
+    store_pairs(
+        widened(key),
+        widened(value),
+        keys,
+        values,
+        key_scales,
+        value_scales,
+        slot * key_slot,
+        slot * value_slot,
+        head,
+        key_real,
+        value_real,
+        DIM,
+        VALUE_DIM,
+    )
 
 
 def write_keys(new_keys: Tensor, new_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     """Writes keys and values of rows, [kv_heads, rows, dim] each, to slots, int64 [rows], of a layer's `keys` and
-    `values` [slots, kv_heads, dim]. Elements of a head are adjacent in all of them."""
+    `values` [slots, kv_heads, dim], or of 8 bits. Elements of a head are adjacent in all of them."""
     kv_heads, rows, dim = new_keys.shape
     value_dim = new_values.shape[2]
     together = _heads_together(kv_heads)
@@ -75,6 +119,8 @@ def write_keys(new_keys: Tensor, new_values: Tensor, keys: Tensor, values: Tenso
         new_values,
         keys,
         values,
+        scales_of(keys),
+        scales_of(values),
         slots,
         new_keys.stride(1),
         new_keys.stride(0),
@@ -102,6 +148,8 @@ def rotate_kernel(
     query,
     keys,
     values,
+    key_scales,
+    value_scales,
     slots,
     eps,
     key_slot,
@@ -134,8 +182,8 @@ def rotate_kernel(
     turned = numbers * cosine + tl.where(dim < half, -opposite, opposite) * sine
     tl.store(query + (row * HEADS + head) * DIM + dim, narrowed(turned, query.dtype.element_ty), mask=asks & whole)
     value = widened(tl.load(own + KV_HEADS * DIM + dim, mask=kept, other=0.0))
-    at = tl.load(slots + row) * key_slot + (head - HEADS) * DIM + dim
-    store_pairs(turned, value, keys, values, at, at, kept, kept)
+    slot = tl.load(slots + row) * key_slot
+    store_pairs(turned, value, keys, values, key_scales, value_scales, slot, slot, head - HEADS, kept, kept, DIM, DIM)
 
 
 @triton.jit
@@ -158,10 +206,10 @@ def rotate_and_write(
 
     projected [rows, (heads + 2 kv_heads) dim]: queries, keys and values. cosines, sines [rows, dim]. head_norms:
     weights [dim] of the norms of query heads and of key heads, epsilon, and what is added to the weights; or None.
-    keys, values: a layer's, [slots, kv_heads, dim], with the same strides.
+    keys, values: a layer's, [slots, kv_heads, dim], or of 8 bits, with the same strides.
     """
     rows = len(projected)
-    _, kv_heads, dim = keys.shape
+    kv_heads, dim = keys.shape[1], elements(keys)
     heads = projected.shape[1] // dim - 2 * kv_heads
     query = torch.empty(rows, heads, dim, dtype=projected.dtype, device=projected.device)
     query_norm, key_norm, eps, offset = head_norms or (projected, projected, 0.0, 0.0)
@@ -175,6 +223,8 @@ def rotate_and_write(
         query,
         keys,
         values,
+        scales_of(keys),
+        scales_of(values),
         slots,
         eps,
         keys.stride(0),

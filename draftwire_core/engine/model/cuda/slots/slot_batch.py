@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from draftwire_core.engine.device.device_block import DeviceBlock
+from draftwire_core.engine.kernels.kv_rows import elements
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout, SlotMove
 from draftwire_core.engine.model.cuda.slots.tapped_rows import TappedRows
@@ -107,7 +108,7 @@ class SlotRows(FixedRows):
         write_keys(new_keys, new_values, keys, values, self.slots)
         rows = query.transpose(0, 1)
         rows = rows if rows.stride(-1) == 1 else rows.contiguous()
-        out = torch.empty(*rows.shape[:2], values.shape[-1], dtype=query.dtype, device=query.device)
+        out = torch.empty(*rows.shape[:2], elements(values), dtype=query.dtype, device=query.device)
         for work in self.work:
             attend_slots(work, rows, keys, values, out, scaling, window, softcap, sinks)
         return out

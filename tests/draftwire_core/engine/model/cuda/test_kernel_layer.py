@@ -138,6 +138,20 @@ def test_heads_longer_than_the_kernels_are_for() -> None:
     assert llama == gpt2 == "kernels are for heads of up to 256 elements, not 288"
 
 
+@pytest.mark.parametrize("name", ["Llama", "GptOss"])
+def test_keys_and_values_of_8_bits(name: str) -> None:
+    """Of layers on kernels, and of those that only attend by slots."""
+    kinds = {"layer_types": ["full_attention"]} if name == "GptOss" else {}
+    library = tiny_model(name, num_hidden_layers=1, head_dim=32, **kinds)
+    model, plain = (PackedModel(copy.deepcopy(library), 60, kernels=each, kv_dtype="q8_0") for each in (True, False))
+    assert model.layer_kernels == ("yes" if name == "Llama" else "attention")
+    rows, expected = few_rows(model), few_rows(plain)
+    assert rows.keys() == expected.keys() and len(rows) > 8
+    assert max(error(rows[row], expected[row]) for row in rows) < BOUND
+    assert check_against_plain(library, rows) > BOUND, "they are rounded"
+    assert model.cache.bytes == plain.cache.bytes and model.fingerprint == plain.fingerprint
+
+
 def test_layers_with_more_query_heads_than_the_configuration_says() -> None:
     """Their tiles hold fewer rows."""
     library = tiny_model(
@@ -213,7 +227,7 @@ def test_models_use_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         return ProductTrial(Cuts((64, 128)), ("a cut",))
 
     monkeypatch.setattr(kernel_linear, "try_product", some)
-    monkeypatch.setattr(kernel_layer, "equal_tiles", lambda kind, dtype, device: (32,))
+    monkeypatch.setattr(kernel_layer, "equal_tiles", lambda kind, dtype, device, kv_dtype: (32,))
     model = on_kernels("Llama").model
     ruled_out = try_kernels(model)
     linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
@@ -226,7 +240,7 @@ def test_models_use_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_trial_rules_out_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     assert on_kernels("Llama").ruled_out_shapes == 0 and not caplog.records
-    monkeypatch.setattr(placing, "try_kernels", lambda _: ["one", "another"])
+    monkeypatch.setattr(placing, "try_kernels", lambda *_: ["one", "another"])
     assert on_kernels("Llama").ruled_out_shapes == 2
     (record,) = caplog.records
     assert record.message == "kernel shapes ruled out" and record.shapes == ["one", "another"]  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from draftwire_core.engine.kernels.kv_rows import rounded, widened
 from draftwire_core.engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
 from draftwire_core.engine.model.cuda.slots.slot_batch import BatchRoom
 from draftwire_core.engine.model.cuda.slots.slot_layout import SlotLayout
@@ -197,6 +198,22 @@ def test_a_bad_key_spoils_the_rows_that_see_it() -> None:
     bad = found.isnan().all(-1).all(-1)
     assert bad.tolist() == [75 + row >= 80 for row in range(15)] + [False] * 3
     assert found[~bad].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(("dim", "value_dim"), [(32, 64), (96, 32)])
+def test_keys_and_values_of_8_bits(dim: int, value_dim: int, dtype: torch.dtype) -> None:
+    """They are what the same numbers in the queries' type are, to the bit."""
+    keys, values = rounded(draw(100, KV_HEADS, dim, seed=1)), rounded(draw(100, KV_HEADS, value_dim, seed=2))
+    builder = BatchBuilder()
+    slots = np.random.default_rng(0).permutation(np.arange(1, 100))
+    chain(builder, slots[:70], 2)
+    tree(builder, slots[70:90], slots[90:92])
+    batch = builder.build(HEADS // KV_HEADS, CPU)
+    query = draw(len(batch), HEADS, dim, dtype=dtype)
+    found = by_kernels(batch, query, keys, values, SCALING, 40)
+    expected = by_kernels(batch, query, widened(keys).to(dtype), widened(values).to(dtype), SCALING, 40)
+    assert found.isfinite().all() and torch.equal(found, expected)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from draftwire_core.engine.kernels.kv_rows import STORED
 from draftwire_core.engine.model.cuda.kernels import attention_trial
 from draftwire_core.engine.model.cuda.kernels.attention import attend_slots, tiles_of
 from draftwire_core.engine.model.cuda.kernels.attention_trial import AttentionKind, equal_tiles
@@ -63,6 +64,18 @@ def test_attention_in_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(attention_trial, "attend_slots", noted)
     assert equal_tiles(kind, torch.float32, CPU) == (16, 32)
+
+
+def test_keys_and_values_of_8_bits_are_tried_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    types: set[torch.dtype] = set()
+
+    def noted(work: Any, query: Any, keys: Any, values: Any, *about: Any, tiles: Any) -> None:
+        types.update((keys.dtype, values.dtype))
+        attend_slots(work, query, keys, values, *about, tiles=tiles)
+
+    monkeypatch.setattr(attention_trial, "attend_slots", noted)
+    assert equal_tiles(AttentionKind(4, 2, 32, 0.25, None, None), torch.float32, CPU, "q8_0") == (16, 32)
+    assert types == {STORED}
 
 
 def in_float64(kind: AttentionKind, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
