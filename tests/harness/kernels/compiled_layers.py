@@ -73,7 +73,7 @@ def launches() -> None:
     for rows in (1, 64, 1024):
         for code, group, zero in (("fp8", 128, 0), ("int8", 32, 128), ("int4", 128, -1)):
             few_bits(tensor(rows, WIDTH), code, group, zero)
-        for kind in ("q4_1", "q5_0", "q4_k", "q5_k", "q6_k"):
+        for kind in ("q4_1", "q5_0", "q4_k", "q5_k", "q6_k", "mxfp4"):
             in_blocks(tensor(rows, WIDTH), kind)
     rows = 64
     hidden = tensor(rows, WIDTH)

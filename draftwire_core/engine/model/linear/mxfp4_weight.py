@@ -32,16 +32,17 @@ class Mxfp4Weight(QuantisedWeight):
 
     def product(self) -> CompiledProduct | None:
         """Packs it for compiled code; None if there is none for it."""
-        return self._in_blocks().product()
+        return self.in_blocks().product()
 
     def values(self) -> torch.Tensor:
         """The weight's values, bfloat16 [outputs, inputs]."""
-        return self._in_blocks().values()
+        return self.in_blocks().values()
 
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
         """One weight with its outputs and then those of `others`; None if their types are not all equal."""
-        alike = [other._in_blocks() for other in others if isinstance(other, Mxfp4Weight)]
-        return self._in_blocks().with_outputs_of(alike) if len(alike) == len(others) else None
+        alike = [other.in_blocks() for other in others if isinstance(other, Mxfp4Weight)]
+        return self.in_blocks().with_outputs_of(alike) if len(alike) == len(others) else None
 
-    def _in_blocks(self) -> BlockWeight:
+    def in_blocks(self) -> BlockWeight:
+        """The weight in blocks of GGUF."""
         return BlockWeight("mxfp4", self.stored.as_gguf())

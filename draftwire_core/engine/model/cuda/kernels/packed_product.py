@@ -1,6 +1,6 @@
 """Products of rows and a weight of 4 to 8 bits, which is unpacked as it is multiplied.
 
-Values are a scale times an integer, less a zero point, or an 8-bit float, and may have an offset. The factor after the
+Values are a scale times an integer, less a zero point, or a float, and may have an offset. The factor after the
 scale is exact in the rows' dtype. A block of inputs, or half a block, has one scale for an output, which multiplies its
 sum, and an offset multiplies the sum of the row's elements, which is a product with ones; so nothing is rounded but
 float32 sums. They go along the inputs in one order, for any number of rows, as in `product.py`.
@@ -25,8 +25,12 @@ _SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}
 """By rows of a block: outputs, stages and warps."""
 _MOST_WITH_UNITS = 32
 """Outputs of a block whose scales have units; those of more do not fit into registers with the sums of two halves."""
-_TO_VALUE = tl.constexpr(2.0**120)
-"""The factor by which the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
+_FLOATS = {"fp8": 8, "fp4": 4}
+"""Bits of codes that are floats."""
+_E4M3 = tl.constexpr(2.0**120)
+"""The factor that makes a number of e4m3 bits, shifted to their places in a float32."""
+_E2M1 = tl.constexpr(2.0**126)
+"""The same of e2m1 bits."""
 _POWER = tl.constexpr(2.0**23)
 _POWER_BITS = tl.constexpr(0x4B000000)
 """The bits of 2^23 as a float32."""
@@ -35,14 +39,17 @@ _SUPERBLOCK = tl.constexpr(SUPERBLOCK)
 
 @triton.jit
 def factors_of(codes, zero, FLOAT: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constexpr):
-    """Factors of the scales, in `dtype`. codes: integers or the bits of e4m3 numbers, [outputs, inputs]; zero: float32
-    [outputs]. NATIVE: whether the GPU converts e4m3 numbers."""
-    if FLOAT:
+    """Factors of the scales, in `dtype`. codes: integers, or the bits of e4m3 or e2m1 numbers, [outputs, inputs]; zero:
+    float32 [outputs]. FLOAT: bits of floats, 0 of integers. NATIVE: whether the GPU converts e4m3 numbers."""
+    if FLOAT == 4:
+        bits = codes.to(tl.uint32)
+        numbers = (((bits & 8) << 28) | ((bits & 7) << 22)).to(tl.float32, bitcast=True) * _E2M1
+    elif FLOAT == 8:
         if NATIVE:
             numbers = codes.to(tl.float8e4nv, bitcast=True).to(tl.float32)
         else:
             bits = codes.to(tl.uint32)
-            numbers = (((bits & 0x80) << 24) | ((bits & 0x7F) << 20)).to(tl.float32, bitcast=True) * _TO_VALUE
+            numbers = (((bits & 0x80) << 24) | ((bits & 0x7F) << 20)).to(tl.float32, bitcast=True) * _E4M3
     else:
         # An integer as the last bits of 2^23 is a float without a conversion, of which a GPU does few at once.
         numbers = (codes.to(tl.uint32) | _POWER_BITS).to(tl.float32, bitcast=True) - (zero[:, None] + _POWER)
@@ -242,7 +249,7 @@ def multiply_packed(
         OUTPUTS=block_outputs,
         INNER=weight.block,
         BITS=BITS[weight.kind],
-        FLOAT=weight.kind == "fp8",
+        FLOAT=_FLOATS.get(weight.kind, 0),
         ZERO=-1 if isinstance(weight.zeros, Tensor) else weight.zeros,
         OFFSET=weight.offsets is not None,
         IN_UNITS=weight.units is not None,

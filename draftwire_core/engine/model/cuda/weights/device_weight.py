@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Code = Literal["fp8", "int8", "int6", "int5", "int4"]
-"""8-bit floats (e4m3), or unsigned integers."""
-BITS: dict[Code, int] = {"fp8": 8, "int8": 8, "int6": 6, "int5": 5, "int4": 4}
+Code = Literal["fp8", "fp4", "int8", "int6", "int5", "int4"]
+"""8-bit floats (e4m3), 4-bit floats (e2m1), or unsigned integers."""
+BITS: dict[Code, int] = {"fp8": 8, "fp4": 4, "int8": 8, "int6": 6, "int5": 5, "int4": 4}
 """Bits of a code."""
 MOST_BLOCK = 128
 """Most inputs of a block."""
@@ -20,6 +20,8 @@ LEAST_BLOCK = 32
 """Fewest inputs of a block: 16 of each half are the least inner size of a product."""
 SUPERBLOCK = 256
 """Inputs that share a unit."""
+_FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""The e2m1 numbers, by their bits."""
 _BY_OUTPUT = ("codes", "scales", "zeros", "offsets", "units")
 """The tensors that have a row for each output."""
 
@@ -119,13 +121,19 @@ class DeviceWeight:
     def values(self, rows: Tensor) -> Tensor:
         """The values of some outputs, int64 [n] on its device: float32 [n, inputs]."""
         some = self._changed(lambda tensor: tensor[rows])
-        codes = some._codes()
-        numbers = codes.view(torch.float8_e4m3fn).float() if self.kind == "fp8" else codes.float()
+        numbers = some._numbers()
         numbers = numbers - (some._of_inputs(some.zeros) if isinstance(some.zeros, Tensor) else some.zeros)
         values = numbers * some._of_inputs(some._in_units(some.scales, 0))
         if some.offsets is not None:
             values = values + some._of_inputs(some._in_units(some.offsets, 1))
         return values if self.order is None else values[:, self.order.argsort()]
+
+    def _numbers(self) -> Tensor:
+        """What the codes stand for: float32 [outputs, inputs]."""
+        codes = self._codes()
+        if self.kind == "fp4":
+            return torch.tensor(_FP4, device=codes.device)[codes.int()]
+        return codes.view(torch.float8_e4m3fn).float() if self.kind == "fp8" else codes.float()
 
     def _codes(self) -> Tensor:
         """The codes, one a byte: uint8 [outputs, inputs]."""

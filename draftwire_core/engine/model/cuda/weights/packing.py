@@ -12,6 +12,7 @@ from draftwire_core.engine.model.linear.block_weight import BlockWeight, in_bloc
 from draftwire_core.engine.model.linear.float8_weight import Float8Weight
 from draftwire_core.engine.model.linear.group_weight import GroupWeight
 from draftwire_core.engine.model.linear.linear_weight import QuantisedWeight
+from draftwire_core.engine.model.linear.mxfp4_weight import Mxfp4Weight
 
 _OUTPUTS_AT_ONCE = 4096
 """Outputs that are unpacked at once, which bounds the host's memory for them."""
@@ -26,12 +27,15 @@ _OF_BLOCKS: dict[BlockType, tuple[Code, int, torch.dtype]] = {
     "q4_k": ("int4", 0, torch.uint8),
     "q5_k": ("int5", 0, torch.uint8),
     "q6_k": ("int6", 32, torch.int8),
+    "mxfp4": ("fp4", 0, torch.bfloat16),
 }
 """The kind of code, the zero point and the type of scales, by the type of blocks."""
 
 
 def stored_on(device: torch.device, weight: QuantisedWeight) -> DeviceWeight:
     """Packs a checkpoint's weight for a device. Raises DeviceWeightError."""
+    if isinstance(weight, Mxfp4Weight):
+        weight = weight.in_blocks()
     parts = [
         _some(weight, first, min(first + _OUTPUTS_AT_ONCE, weight.outputs)).to(device)
         for first in range(0, weight.outputs, _OUTPUTS_AT_ONCE)
@@ -84,7 +88,8 @@ def _of_blocks(kind: BlockType, raw: Tensor) -> DeviceWeight:
     parts = form.parts(raw.unflatten(1, (-1, form.size)))
     codes = (parts.lines ^ 0x80 if kind == "q8_0" else parts.lines).flatten(1).contiguous()
     inputs = parts.scales.shape[1] * BLOCK
-    fields = parts.scales.contiguous().view(scale_type).squeeze(3)
+    fields = _powers(parts.scales) if kind == "mxfp4" else parts.scales.contiguous()
+    fields = fields.view(scale_type).squeeze(3)
     units = None if parts.supers is None else parts.supers.contiguous().view(torch.float16).squeeze(3)
     if kind == "q6_k":  # two scales a block, and one unit
         assert units is not None
@@ -94,3 +99,9 @@ def _of_blocks(kind: BlockType, raw: Tensor) -> DeviceWeight:
         units = torch.stack([units[:, :, 0], -units[:, :, 1]], 1)
     scales, *offsets = (each.contiguous() for each in fields.unbind(2))
     return DeviceWeight(code, inputs, BLOCK, codes, scales, zero, offsets=offsets[0] if offsets else None, units=units)
+
+
+def _powers(exponents: Tensor) -> Tensor:
+    """Powers of two by their exponents plus 127, uint8 [..., 1]: the bytes of bfloat16 numbers, uint8 [..., 2]."""
+    bits = exponents.to(torch.int32) << 7
+    return bits.masked_fill(bits == 0, 1 << 6).to(torch.int16).view(torch.uint8)  # 2^-127 is denormal

@@ -28,6 +28,7 @@ from tests.harness.engine.engines import check_against_plain, plain_logits, rand
 from tests.harness.engine.random_blocks import random_blocks, values
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.kernels.untried_kernels import untried_kernels
+from tests.harness.models.few_bit_forms import FEW_BIT_FORMS
 from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.quantised_checkpoint import FORMS, with_values, write_quantised
 
@@ -48,14 +49,16 @@ BITS: dict[BlockType, float] = {
     "q4_k": 4.625,
     "q5_k": 5.625,
     "q6_k": 6.5625,
+    "mxfp4": 4.5,
 }
-"""Bits of a value on a GPU: those of the file, but for Q4_K and Q5_K, whose scales have 8 bits instead of 6."""
+"""Bits of a value on a GPU: those of the file, but for Q4_K and Q5_K, whose scales have 8 bits instead of 6, and MXFP4,
+whose scales have 16 instead of 8."""
 FILES = [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q5_0", "Q4_1"), ("Q4_1", "F16"), ("Q5_1", "Q5_1")]
-FILES += [("Q4_K", "Q6_K"), ("Q5_K", "Q5_K"), ("Q6_K", "Q4_K")]
+FILES += [("Q4_K", "Q6_K"), ("Q5_K", "Q5_K"), ("Q6_K", "Q4_K"), ("MXFP4", "F16")]
 """Types of layers, and of embedding and output head."""
 MIXED = {"v_proj": "Q6_K", "down": "Q6_K"}
 """Types of layers by parts of their names, in some layers of a file of Q4_K_M."""
-QUANTISED = [name for name in FORMS if name != "MXFP4"]
+QUANTISED = FORMS | {name: FEW_BIT_FORMS[name] for name in ["MXFP4 of compressed-tensors"]}
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +75,7 @@ def loaded(place: Path, slots: int = 60) -> PackedModel:
 def written(place: Path, form: str, sizes: dict[str, int] = SIZES) -> PreTrainedModel:
     """The model that a checkpoint of a form says."""
     plain = tiny_model("Qwen3", **sizes)
-    return with_values(plain, write_quantised(place, plain, FORMS[form]))
+    return with_values(plain, write_quantised(place, plain, QUANTISED[form]))
 
 
 def check_batch_invariance(model: PackedModel, plain: PreTrainedModel, prompts: list[int], seed: int) -> None:
@@ -89,7 +92,7 @@ def test_checkpoints_say_what_their_values_say(form: str, tmp_path: Path) -> Non
     plain = written(tmp_path, form)
     on_cpu = PackedModel.load(str(tmp_path), slots=60)
     ours = loaded(tmp_path)
-    assert ours.weight_type == FORMS[form].weight_type and ours.fingerprint == on_cpu.fingerprint
+    assert ours.weight_type == QUANTISED[form].weight_type and ours.fingerprint == on_cpu.fingerprint
     packed = [each for each in ours.model.modules() if isinstance(each, KernelLinear) and each.packed is not None]
     assert len(packed) >= 4
     down = ours.model.get_submodule(
@@ -161,13 +164,6 @@ def test_projections_of_several_types(tmp_path: Path) -> None:
     inputs = torch.randn(3, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
     weight = torch.cat([each.weight for each in (plain.q_proj, plain.k_proj, plain.v_proj)])
     assert torch.allclose(project.rows(inputs).float(), inputs.float() @ weight.t(), rtol=2**-7, atol=1e-3)
-
-
-def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
-    model = tiny_model("Llama", torch.bfloat16, **SIZES)
-    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "MXFP4")
-    with pytest.raises(UnsupportedModelError, match=r"layer model.layers.0.self_attn.q_proj: weights of type mxfp4"):
-        loaded(path)
 
 
 @pytest.mark.parametrize("head", ["Q6_K", "F16"])
@@ -244,7 +240,7 @@ class TestWalks:
     @pytest.mark.parametrize("form", ["FP8", "AWQ"])
     def test_the_self_test_tells_whether_rows_have_the_same_bits(self, form: str, tmp_path: Path) -> None:
         plain = tiny_model("Qwen3", **SIZES)
-        write_quantised(tmp_path, plain, FORMS[form])
+        write_quantised(tmp_path, plain, QUANTISED[form])
         report = run_self_test(loaded(tmp_path, slots=12))
         assert report.bit_exact and report.error < report.tolerance
 

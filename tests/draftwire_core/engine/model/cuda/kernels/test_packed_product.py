@@ -31,7 +31,7 @@ CASES: list[Case] = [
     ("int8", 64, torch.float32, None),
     ("int4", 128, torch.float32, None),
     ("int4", 32, torch.float16, 8),
-    *("q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"),
+    *("q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "mxfp4"),
 ]
 INPUTS = {384: 384, 256: 384, 128: 256, 64: 96, 32: 96}
 """Inputs of a weight by those of a group."""
