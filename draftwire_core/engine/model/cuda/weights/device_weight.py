@@ -129,7 +129,7 @@ class DeviceWeight:
         return values if self.order is None else values[:, self.order.argsort()]
 
     def _numbers(self) -> Tensor:
-        """What the codes stand for: float32 [outputs, inputs]."""
+        """The numbers of the codes, float32 [outputs, inputs]."""
         codes = self._codes()
         if self.kind == "fp4":
             return torch.tensor(_FP4, device=codes.device)[codes.int()]
