@@ -19,11 +19,13 @@ from draftwire_core.engine.drafters.blocks.block_drafter import ReceivingBlockDr
 from draftwire_core.engine.drafters.blocks.block_network import BlockNetwork
 from draftwire_core.engine.drafters.drafter import FeatureDrafter
 from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from draftwire_core.engine.drafters.features.reading_drafter import feed_drafts, own_tap
 from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter
 from draftwire_core.engine.drafters.features.trial_pass import try_pass
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
 from draftwire_core.engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from draftwire_core.engine.model.features.feature_map import FeatureMap
+from draftwire_core.engine.model.features.taps import SlotStates
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading.read_model import resolve_dtype, usable_device
 from draftwire_core.engine.model.room_for_cache import SETTING
@@ -146,8 +148,12 @@ def reading_network(
         model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights, reads_features=True
     )
     try_pass(packed, SETTING)
-    feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
-    return packed, lambda growth: ReceivingDrafter(packed, target_ids, feed_back, growth)
+    own = own_tap(packed, packed.model.get_decoder().norm if norm_output else nn.Identity())
+    table: SlotStates | None = None
+    if packed.steps is not None:
+        table = SlotStates(packed.pool.capacity, packed.hidden_size, packed.dtype, packed.device)
+        feed_drafts(packed, table.vectors, own, target_ids, normed=norm_output)
+    return packed, lambda growth: ReceivingDrafter(packed, target_ids, own, growth, table)
 
 
 def placed(settings: DrafterSettings) -> DrafterSettings:

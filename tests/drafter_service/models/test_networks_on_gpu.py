@@ -46,14 +46,17 @@ def loaded_on(device: str, settings: DrafterSettings) -> LoadedFeatureNetwork:
 
 
 def guesses(loaded: LoadedFeatureNetwork) -> list[tuple[int, int]]:
-    """The tokens that a drafter guesses behind a prompt, each with its parent."""
-    drafter: FeatureDrafter = loaded.make(TreeGrowth())
-    drafter.open(0, DraftSpec(PROMPT, GREEDY, 8, 40))
-    features = torch.randn(len(PROMPT) - 1, loaded.model.hidden_size, generator=torch.Generator().manual_seed(1))
-    drafter.receive(0, 0, features)
+    """The tokens that a drafter guesses behind a prompt and behind two further tokens, each with its parent."""
+    drafter: FeatureDrafter = loaded.make(TreeGrowth(width=1))
+    drafter.open(0, DraftSpec(PROMPT, GREEDY, 5, 40))
+    generator = torch.Generator().manual_seed(1)
     found: list[tuple[int, int]] = []
-    for _ in range(3):
-        if drafter.busy:
+    for length, new in ((0, PROMPT), (len(PROMPT), [8, 12])):
+        if length:
+            drafter.commit(0, length + len(new), new)
+        count = len(new) - (not length)  # the last token's is not known yet
+        drafter.receive(0, max(0, length - 1), torch.randn(count, loaded.model.hidden_size, generator=generator))
+        while drafter.busy:
             for proposal in drafter.grow().proposals.values():
                 found += zip(proposal.token_ids, proposal.parent_ids, strict=True)
     drafter.close(0)
@@ -64,8 +67,9 @@ def settings_of(directory: Path, **fields: object) -> DrafterSettings:
     return DrafterSettings.model_validate({"model": str(directory), "dtype": "float32", "kv_slots": 200, **fields})
 
 
-@pytest.fixture(params=["eagle3", "parallel", "dflash", "mtp"])
+@pytest.fixture(params=["eagle3", "mtp", "parallel", "dflash"])
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> DrafterSettings:
+    """Two that draft step by step, and two that guess blocks."""
     if request.param == "mtp":
         return settings_of(write_with_mtp("qwen", tmp_path), mtp=True)
     if request.param == "dflash":  # embedding and output head are the target's
@@ -81,7 +85,7 @@ def test_they_guess_the_same(network: DrafterSettings, gpu: None) -> None:
 
 
 def test_they_guess_the_same_by_captured_passes(
-    network: DrafterSettings, gpu: None, monkeypatch: pytest.MonkeyPatch
+    network: DrafterSettings, gpu: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     pytest.importorskip("triton")
     expected = guesses(loaded_on("cpu", network))
@@ -89,7 +93,14 @@ def test_they_guess_the_same_by_captured_passes(
     monkeypatch.setattr(loaded_features, "measure_step_cost", lambda *_: StepCost([1], [1.0]))  # the interpreter's
     loaded = loaded_on("cuda", network)
     assert loaded.model.captured
+    steps: list[int] = []
+    drafts = loaded.model.drafts
+    if drafts is not None:
+        draft = drafts.draft
+        monkeypatch.setattr(drafts, "draft", lambda plan: (steps.append(len(plan.steps)), draft(plan))[1])
     assert guesses(loaded) == expected
+    blocks = request.node.callspec.params["network"] in ("parallel", "dflash")
+    assert steps[:1] == ([] if blocks else [4]), "several steps by one call"
 
 
 def test_a_gpu_is_used_if_it_is_named(tmp_path: Path, gpu: None) -> None:

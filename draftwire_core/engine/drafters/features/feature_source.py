@@ -25,6 +25,10 @@ class FeatureSource(Protocol):
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
         """Returns the features of positions, int64 [n], that are there: [n, width]."""
 
+    def places(self, key: Hashable, positions: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Returns where drafts of several steps find the features of positions, int64 [n], in `Feeding.features`: int64
+        [n]. own: the network's slots of the rows that read them."""
+
 
 class EngineFeatures:
     """The FeatureSource of a drafter in the engine's thread: vectors kept by the KV slots of the engine's sequences."""
@@ -50,9 +54,9 @@ class EngineFeatures:
 
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
         """Returns the features of positions, int64 [n]: [n, width]."""
-        return self._states.read(self.slots(key, positions))
+        return self._states.read(self.places(key, positions))
 
-    def slots(self, key: Hashable, positions: np.ndarray) -> np.ndarray:
-        """Returns the slots of positions, int64 [n]: int64 [n]."""
+    def places(self, key: Hashable, positions: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
+        """Returns the target's slots of positions, int64 [n]: int64 [n]."""
         slots: np.ndarray = self._running[key].slots.array()[positions]
         return slots

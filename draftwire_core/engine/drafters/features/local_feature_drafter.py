@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Self
 
 import torch
 
 from draftwire_core.engine.drafters.drafter import EngineState
-from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork, in_target_ids
+from draftwire_core.engine.drafters.features.draft_network import ConfigT, DraftNetwork
 from draftwire_core.engine.drafters.features.feature_source import EngineFeatures, FeatureSource
+from draftwire_core.engine.drafters.features.reading_drafter import feed_drafts
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
-from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.linear.drafter_linear import pack_linears
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -49,9 +48,7 @@ class LocalFeatureDrafter(LocalModelDrafter):
     def feed_drafts(self, own: Tap, target_ids: torch.Tensor | None, *, normed: bool) -> None:
         """Lets the network draft several steps by one call on a GPU. own, normed: what rows leave to those of their
         children, see `own_tap` and `Feeding`. target_ids: see `DraftNetwork`."""
-        model = self.model
-        spread = partial(in_target_ids, target_ids=target_ids, vocabulary=int(model.config.vocab_size))
-        model.feed_drafts(Feeding(self.tap.states.vectors, own.states.vectors, model.layers, normed, spread))
+        feed_drafts(self.model, self.tap.states.vectors, own, target_ids, normed=normed)
 
     def captured_for(self, target: PackedModel) -> Self:
         """Captures the network's graphs if the target's are captured; returns this drafter."""

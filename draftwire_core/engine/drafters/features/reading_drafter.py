@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,14 +14,15 @@ from torch import nn
 from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
-from draftwire_core.engine.drafters.features.feature_source import EngineFeatures, FeatureSource
+from draftwire_core.engine.drafters.features.feature_source import FeatureSource
 from draftwire_core.engine.drafters.model.draft_ahead import DraftAhead
-from draftwire_core.engine.drafters.model.draft_model import DraftModelDrafter, Expanded, ModelDraft
+from draftwire_core.engine.drafters.model.draft_model import STEPS_AHEAD, DraftModelDrafter, Expanded, ModelDraft
 from draftwire_core.engine.drafters.model.slot_drafter import check_room
 from draftwire_core.engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from draftwire_core.engine.kv.kv_slots import SlotPool
 from draftwire_core.engine.model.cuda.slots.draft_batch import DraftPlan
 from draftwire_core.engine.model.cuda.slots.draft_layout import DraftRow
+from draftwire_core.engine.model.cuda.slots.feeding import Feeding
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
@@ -118,6 +120,15 @@ def own_tap(model: PackedModel, feed_back: nn.Module) -> Tap:
     return Tap([model.layers], feed_back, states)
 
 
+def feed_drafts(
+    model: PackedModel, features: torch.Tensor, own: Tap, target_ids: torch.Tensor | None, *, normed: bool
+) -> None:
+    """Lets a network draft several steps by one call on a GPU. features: those of committed tokens, see `Feeding`. own,
+    normed: what rows leave to those of their children, see `own_tap` and `Feeding`. target_ids: see `DraftNetwork`."""
+    spread = partial(in_target_ids, target_ids=target_ids, vocabulary=int(model.config.vocab_size))
+    model.feed_drafts(Feeding(features, own.states.vectors, model.layers, normed, spread))
+
+
 class ReadingDrafter(DraftModelDrafter):
     """A DraftModelDrafter whose network reads features.
 
@@ -160,8 +171,8 @@ class ReadingDrafter(DraftModelDrafter):
         """Whether a sequence has many tokens to read."""
         return any(draft.readable > READING for draft in self._queue.running.values())
 
-    def grow(self, steps: int = 1) -> Growth:
-        """Drafts one step, see `DraftModelDrafter.grow`."""
+    def grow(self, steps: int = STEPS_AHEAD) -> Growth:
+        """Drafts as `DraftModelDrafter.grow` does."""
         self._look()
         return super().grow(steps)
 
@@ -186,12 +197,13 @@ class ReadingDrafter(DraftModelDrafter):
 
     def _plan(self, ahead: DraftAhead) -> DraftPlan:
         """Adds the rows of committed tokens before the roots, as sequences of their own, and what each row reads."""
-        plan, source = ahead.plan, cast(EngineFeatures, self._features)
+        plan = ahead.plan
         given: dict[int, int] = {}
-        """The target's slot of the feature that a committed token's row reads, by the row's own slot."""
+        """The place of the feature that a committed token's row reads, by the row's own slot."""
         for read in self._read:
             own = read.draft.slots.array()[read.start :]
-            given.update(zip(own.tolist(), source.slots(read.key, read.taken - 1).tolist(), strict=True))
+            places = self._features.places(read.key, read.taken - 1, own)
+            given.update(zip(own.tolist(), places.tolist(), strict=True))
             before = own[:-1].tolist()  # the root is there
             if before:
                 plan.contexts.append(read.draft.slots.array()[: read.start].copy())

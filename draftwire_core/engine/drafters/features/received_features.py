@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from draftwire_core.engine.device.device_copy import to_device
+from draftwire_core.engine.model.features.taps import SlotStates
 
 _ROOM = 64
 """Fewest features that a sequence has room for."""
@@ -43,9 +44,11 @@ class ReceivedFeatures:
     them again.
     """
 
-    def __init__(self, width: int, dtype: torch.dtype, device: torch.device):
-        """width: elements of a feature. dtype: type in which features are kept. device: where they are read."""
+    def __init__(self, width: int, dtype: torch.dtype, device: torch.device, table: SlotStates | None = None):
+        """width: elements of a feature. dtype: type in which features are kept. device: where they are read. table: for
+        drafts of several steps, by the network's slots."""
         self._width, self._dtype, self._device = width, dtype, device
+        self._table = table
         self._received: dict[Hashable, _Received] = {}
 
     def open(self, key: Hashable) -> None:
@@ -71,3 +74,10 @@ class ReceivedFeatures:
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
         """Returns the features of positions, int64 [n], on the device: [n, width]."""
         return to_device(self._received[key].features.index_select(0, torch.from_numpy(positions)), self._device)
+
+    def places(self, key: Hashable, positions: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Writes the features of positions, int64 [n], to the table, in the order of the device's work. Returns where:
+        at `own`, int64 [n]."""
+        assert self._table is not None, "drafts of several steps have one"
+        self._table.write(torch.from_numpy(own), self.read(key, positions))
+        return own

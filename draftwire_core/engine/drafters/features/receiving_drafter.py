@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import torch
-from torch import nn
 
 from draftwire_core.engine.drafters.drafter import DraftSpec
-from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter, own_tap
+from draftwire_core.engine.drafters.features.reading_drafter import ReadingDrafter
 from draftwire_core.engine.drafters.features.received_features import ReceivedFeatures
 from draftwire_core.engine.drafters.model.draft_model import ModelDraft
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDrafter, SlotDraftT
 from draftwire_core.engine.drafters.tree_growth import TreeGrowth
+from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.packed_model import PackedModel
 
 
@@ -43,9 +43,10 @@ class ReceivingDrafter(FeatureReceiver[ModelDraft], ReadingDrafter):
         self,
         model: PackedModel,
         target_ids: torch.Tensor | None,
-        feed_back: nn.Module,
+        own: Tap,
         growth: TreeGrowth | None = None,
+        table: SlotStates | None = None,
     ):
-        """feed_back: as for `own_tap`. For the others see ReadingDrafter."""
-        self._received = ReceivedFeatures(model.hidden_size, model.dtype, model.device)
-        ReadingDrafter.__init__(self, model, self._received, target_ids, own_tap(model, feed_back), growth)
+        """table: see ReceivedFeatures. For the others see ReadingDrafter."""
+        self._received = ReceivedFeatures(model.hidden_size, model.dtype, model.device, table)
+        ReadingDrafter.__init__(self, model, self._received, target_ids, own, growth)

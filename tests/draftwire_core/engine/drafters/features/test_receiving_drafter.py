@@ -9,6 +9,7 @@ import torch
 from draftwire_core.engine.drafters.drafter import DraftSpec, FeatureDrafter
 from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
 from draftwire_core.engine.drafters.features.draft_network import TargetShape
+from draftwire_core.engine.drafters.features.reading_drafter import own_tap
 from draftwire_core.engine.drafters.features.receiving_drafter import ReceivingDrafter
 from draftwire_core.engine.engine.feature_streams import FeatureKind
 from draftwire_core.engine.engine.sequence import SequenceSpec
@@ -40,7 +41,7 @@ class Pair:
         self.engine = engine_of(packed(tiny_model("Llama"), 1000), **limits)
         eagle = load_eagle(directory, SHAPE, torch.float32)
         network = PackedModel(eagle.model, slots, row_exact=False)
-        self.drafter = ReceivingDrafter(network, eagle.target_ids, torch.nn.Identity())
+        self.drafter = ReceivingDrafter(network, eagle.target_ids, own_tap(network, torch.nn.Identity()))
         states = SlotStates(1000, 64, torch.float32)
         self.dtype = dtype
         kind = FeatureKind(eagle.aux_layers, "", "")
