@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
@@ -51,19 +51,21 @@ class OtherTool(BaseModel):
     type: str
 
 
-def or_other(function: type[BaseModel]) -> PlainValidator:
-    """Returns a validator that reads tools of other types as `OtherTool`. function: reads those of type function."""
+def or_other(function: type[BaseModel], **more: type[BaseModel]) -> PlainValidator:
+    """Returns a validator that reads tools of other types as `OtherTool`. function: reads those of type function. more:
+    what reads further types."""
 
     def read(value: Any) -> BaseModel:
         kind = value.get("type") if isinstance(value, dict) else None
-        return (OtherTool if isinstance(kind, str) and kind != "function" else function).model_validate(value)
+        known = more.get(kind, OtherTool) if isinstance(kind, str) and kind != "function" else function
+        return known.model_validate(value)
 
-    return PlainValidator(read, json_schema_input_type=function | OtherTool)
+    return PlainValidator(read, json_schema_input_type=Union[function, OtherTool, *more.values()])
 
 
-def others_of(tools: Sequence[object] | None) -> list[str]:
+def others_of(tools: Sequence[object] | None, place: str = "tools") -> list[str]:
     """Returns the names of tools that are left out, as `tools[0](web_search)`."""
-    return [f"tools[{index}]({tool.type})" for index, tool in enumerate(tools or ()) if isinstance(tool, OtherTool)]
+    return [f"{place}[{index}]({tool.type})" for index, tool in enumerate(tools or ()) if isinstance(tool, OtherTool)]
 
 
 class FunctionName(BaseModel):
@@ -92,7 +94,7 @@ class AllowedTools(BaseModel):
     tools: Annotated[list[JsonObject], at_most(MOST_TOOLS)]
     """Functions by their names, and tools of other types, which are left out."""
 
-    def of(self, tools: Mapping[int, Tool]) -> dict[int, Tool]:
+    def of(self, tools: Mapping[Any, Tool]) -> dict[Any, Tool]:
         """Returns those of a request's tools that are allowed. Raises GatewayError for one that is not there."""
         functions = [each for each in self.tools if each.get("type") == "function"]
         chosen = [each["function"] if isinstance(each.get("function"), dict) else each for each in functions]
@@ -126,12 +128,12 @@ ToolChoice = Annotated[
 
 
 def tool_use(
-    tools: Mapping[int, Tool], choice: str | None, only: str | None, parallel: bool | None, *, names: str
+    tools: Mapping[Any, Tool], choice: str | None, only: str | None, parallel: bool | None, *, names: str
 ) -> ToolUse:
     """Returns how a request's tools are to be used.
 
-    tools: by their indices in the request. choice: none, auto or required. only: name of the one tool to call. names:
-    place of a tool's name in the request, with the tool's index.
+    tools: by their places in the request. choice: none, auto or required. only: name of the one tool to call. names:
+    form of a tool's name in the request, with the tool's place.
 
     Raises:
         GatewayError: two tools have the same name, or the choice is of a tool that is not there.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -18,9 +18,11 @@ _TEXTS = {"message": "output_text", "reasoning": "reasoning_text"}
 class OutputItems:
     """Builds the items of one response from the parts of its answer."""
 
-    def __init__(self, plan: AnswerPlan, answer: str) -> None:
-        """answer: the response's id, from which those of its items follow."""
+    def __init__(self, plan: AnswerPlan, answer: str, namespaced: Mapping[str, tuple[str, str]]) -> None:
+        """answer: the response's id, from which those of its items follow. namespaced: namespaces and names of those
+        functions that the model knows by another name."""
         self._plan = plan
+        self._namespaced = namespaced
         self._answer = answer
         self.items: list[dict[str, Any]] = []
         """The items so far; the last one may be incomplete."""
@@ -37,6 +39,8 @@ class OutputItems:
                 case CallStart(index, name):
                     events += self.end()
                     call = {"type": "function_call", "call_id": self._plan.call_id(self._answer, index)}
+                    if name in self._namespaced:
+                        call["namespace"], name = self._namespaced[name]
                     events += self._begin("fc", call | {"name": name, "arguments": ""})
                 case CallArguments(_, text):
                     assert self._open is not None

@@ -90,6 +90,7 @@ class FunctionCall(BaseModel):
     type: Literal["function_call"]
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str
 
 
@@ -203,6 +204,18 @@ class Function(BaseModel):
     strict: bool | None = None
 
 
+class Namespace(BaseModel):
+    """Functions under a common name, as Codex has those of an MCP server."""
+
+    model_config = _STRICT
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    """Left out, which a header of the response says: models know functions alone."""
+    tools: Annotated[list[Annotated[Function | OtherTool, or_other(Function)]], at_most(MOST_TOOLS)]
+
+
 class FunctionChoice(BaseModel):
     """The choice of one function."""
 
@@ -273,8 +286,15 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     """A system message before it."""
     max_output_tokens: TokenLimit | None = None
     """Most tokens to generate, -1 for the end of the context."""
-    tools: Annotated[list[Annotated[Function | OtherTool, or_other(Function)]], at_most(MOST_TOOLS)] | None = None
-    """Functions that the model may call. Tools of other types are left out, which a header of the response names."""
+    tools: (
+        Annotated[
+            list[Annotated[Function | Namespace | OtherTool, or_other(Function, namespace=Namespace)]],
+            at_most(MOST_TOOLS),
+        ]
+        | None
+    ) = None
+    """Functions that the model may call, also in namespaces. Tools of other types are left out, which a header of the
+    response names."""
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | FunctionChoice | AllowedFunctions | None,
         AS_REQUIRED,
@@ -296,7 +316,10 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         items = [] if isinstance(self.input, str) else self.input
         others = [f"input[{index}]({item.type})" for index, item in enumerate(items) if isinstance(item, OtherItem)]
         fields = [name for name in super().left_out if name not in _REFUSED]  # these ask for nothing, as false
-        return [*fields, *others_of(self.tools), *others]
+        spaces = [(at, tool) for at, tool in enumerate(self.tools or ()) if isinstance(tool, Namespace)]
+        inner = [name for at, tool in spaces for name in others_of(tool.tools, f"tools[{at}].tools")]
+        told = [f"tools[{at}].description" for at, tool in spaces if tool.description]
+        return [*fields, *others_of(self.tools), *inner, *told, *others]
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""
@@ -304,6 +327,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         for name, reason in _REFUSED.items():
             if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
                 raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
+        if len(self.functions) > MOST_TOOLS:
+            raise GatewayError(f"tools: has more than {MOST_TOOLS} functions", param="tools", code="invalid_value")
         if _LOG_PROBS in (self.include or ()):
             raise GatewayError(
                 f"include: {_LOG_PROBS} is not supported here", param="include", code="unsupported_parameter"
@@ -332,9 +357,22 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         return super().field_names() | tools | {"max_tokens": "max_output_tokens", "messages": "input"}
 
     @property
-    def functions(self) -> dict[int, Function]:
-        """The functions that the model may call, by their places among the tools."""
-        return {index: tool for index, tool in enumerate(self.tools or ()) if isinstance(tool, Function)}
+    def functions(self) -> dict[str, tuple[str | None, Function]]:
+        """The functions that the model may call, behind their namespaces, by their places among the tools."""
+        found: dict[str, tuple[str | None, Function]] = {}
+        for index, tool in enumerate(self.tools or ()):
+            if isinstance(tool, Function):
+                found[str(index)] = (None, tool)
+            elif isinstance(tool, Namespace):
+                inner = ((number, each) for number, each in enumerate(tool.tools) if isinstance(each, Function))
+                found |= {f"{index}].tools[{number}": (tool.name, each) for number, each in inner}
+        return found
+
+    @property
+    def namespaced(self) -> dict[str, tuple[str, str]]:
+        """Namespaces and names of functions in namespaces, by the names that the model knows."""
+        functions = self.functions.values()
+        return {known_name(space, each.name): (space, each.name) for space, each in functions if space is not None}
 
     def conversation(self) -> list[dict[str, Any]]:
         """Returns the messages in the SDK's form.
@@ -361,8 +399,9 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
                     turn = _assistant(turns)
                     turn["reasoning_content"] = turn.get("reasoning_content", "") + text
                 case FunctionCall() | CustomCall() | ShellCall():
-                    names[item.call_id] = item.name
-                    call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
+                    space = item.namespace if isinstance(item, FunctionCall) else None
+                    name = names[item.call_id] = known_name(space, item.name)
+                    call = {"id": item.call_id, "function": {"name": name, "arguments": item.arguments}}
                     _assistant(turns).setdefault("tool_calls", []).append(call)
                 case FunctionOutput():
                     if item.call_id not in names:
@@ -393,14 +432,19 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
 
     def _use(self) -> ToolUse:
         tools = {
-            index: Tool(each.name, each.description, each.parameters, bool(each.strict))
-            for index, each in self.functions.items()
+            place: Tool(known_name(space, each.name), each.description, each.parameters, bool(each.strict))
+            for place, (space, each) in self.functions.items()
         }
         only = self.tool_choice.name if isinstance(self.tool_choice, FunctionChoice) else None
         choice = self.tool_choice if isinstance(self.tool_choice, str) else None
         if isinstance(self.tool_choice, AllowedFunctions):
             tools, choice = self.tool_choice.of(tools), self.tool_choice.mode
         return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].name")
+
+
+def known_name(namespace: str | None, name: str) -> str:
+    """Returns the name by which the model knows a function."""
+    return f"{namespace}__{name}" if namespace else name
 
 
 def _text(content: str | list[ContentPart]) -> str:

@@ -78,7 +78,7 @@ class ResponsesWriter:
         self._request = request
         self._head = head
         self._parser = plan.parser()
-        self._items = OutputItems(plan, head.id)
+        self._items = OutputItems(plan, head.id, request.namespaced)
         self._number = 0
 
     def whole(self, results: Sequence[Generation]) -> BaseModel:
@@ -152,7 +152,7 @@ class ResponsesWriter:
             temperature=_or_one(asked.given.get("temperature")),
             top_p=_or_one(asked.given.get("top_p")),
             tool_choice=asked.tool_choice if isinstance(asked.tool_choice, BaseModel) else asked.tool_choice or "auto",
-            tools=[tool.model_dump() for tool in asked.functions.values()],
+            tools=[tool.model_dump() for _, tool in asked.functions.values()],
             store=False,
             **told,
         )

@@ -28,7 +28,7 @@ def codex() -> Path:
 
 
 def test_it_ends_with_an_answer(codex: Path, tmp_path: Path, services: Services) -> None:
-    """Its tools include a web search and a name space, which the gateway leaves out."""
+    """Its tools include a web search, which the gateway leaves out."""
     model = tmp_path / "target"
     shutil.copytree(MODELS / "target", model)
     for name, change in (

@@ -156,9 +156,8 @@ async def test_a_form_and_tools(client: openai.AsyncOpenAI, fake: ScriptedVerifi
 
 @pytest.mark.parametrize(
     "other",
-    [{"type": "web_search"}, {"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b"}]},
-     {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"},
-     {"type": "mcp", "server_label": "a", "server_url": "http://b"}],
+    [{"type": "web_search"}, {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
+     {"type": "local_shell"}, {"type": "mcp", "server_label": "a", "server_url": "http://b"}],
 )  # fmt: skip
 async def test_a_tool_that_is_no_function_is_left_out(
     client: openai.AsyncOpenAI, fake: ScriptedVerifier, other: Any
@@ -167,6 +166,31 @@ async def test_a_tool_that_is_no_function_is_left_out(
     assert done.headers["x-draftwire-left-out"] == f"tools[0]({other['type']})"
     assert [tool.name for tool in fake.requests[0].messages.tools] == [tool["name"] for tool in TOOLS]
     assert told(done.parse().output) == EXPECTED
+
+
+ROUTE: Any = {
+    "type": "namespace",
+    "name": "mcp__maps",
+    "tools": [{"type": "function", "name": "route", "parameters": {"type": "object"}}, {"type": "custom", "name": "a"}],
+}
+"""A tool of an MCP server, as Codex sends it."""
+
+
+async def test_functions_in_a_namespace_are_called(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.answer = '<tool_call>\n{"name": "mcp__maps__route", "arguments": {"to": "Rome"}}\n</tool_call>'
+    asked = ASKED | {"tools": [*TOOLS, ROUTE]}
+    done = await client.responses.with_raw_response.create(**asked)
+    assert done.headers["x-draftwire-left-out"] == "tools[1].tools[1](custom)"
+    assert [tool.name for tool in fake.requests[0].messages.tools] == ["weather", "mcp__maps__route"]
+    call: Any = done.parse().output[0].to_dict()
+    assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__maps", "route", '{"to": "Rome"}')
+    streamed = [each async for each in await client.responses.create(**asked, stream=True)]
+    items: Any = [each.item.to_dict() for each in streamed if each.type.startswith("response.output_item.")]
+    assert [(item["namespace"], item["name"]) for item in items] == [("mcp__maps", "route")] * 2
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "south"}
+    await client.responses.create(**asked | {"input": [{"role": "user", "content": "hello"}, call, result]})
+    _, assistant, tool = fake.requests[2].messages.messages
+    assert [assistant.tool_calls[0].name, tool.name] == ["mcp__maps__route"] * 2
 
 
 SEARCHES: Any = [
@@ -233,6 +257,9 @@ async def test_calls_of_other_kinds_are_calls(client: openai.AsyncOpenAI, fake: 
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tools": TOOLS * 2}, "tools[1].name"),
+        ({"tools": [*TOOLS, ROUTE, ROUTE]}, "tools[2].tools[0].name"),
+        ({"tools": [ROUTE | {"tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
+        ({"tools": [ROUTE | {"tools": TOOLS * 65}] * 2}, "tools"),
         ({"tool_choice": {"type": "function", "name": "rm"}}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
