@@ -126,6 +126,26 @@ class ShellCall(BaseModel):
         return json.dumps(self.action)
 
 
+class McpCall(BaseModel):
+    """A call of an MCP server's tool that OpenAI's servers made, and its result."""
+
+    model_config = _STRICT
+
+    type: Literal["mcp_call"]
+    id: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: Any = None
+
+    @property
+    def result(self) -> str:
+        """The result, or what went wrong."""
+        if self.output is not None or self.error is None:
+            return self.output or ""
+        return self.error if isinstance(self.error, str) else json.dumps(self.error)
+
+
 class FunctionOutput(BaseModel):
     """The result of a call."""
 
@@ -179,12 +199,13 @@ def _kind_of(item: Any) -> str:
 
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
-_KINDS = ("message", "function_call", "custom_tool_call", "local_shell_call", _OUTPUTS[0], "reasoning")
+_KINDS = ("message", "function_call", "custom_tool_call", "local_shell_call", "mcp_call", _OUTPUTS[0], "reasoning")
 Item = Annotated[
     Annotated[Message, Tag("<message>")]
     | Annotated[FunctionCall, Tag("<function_call>")]
     | Annotated[CustomCall, Tag("<custom_tool_call>")]
     | Annotated[ShellCall, Tag("<local_shell_call>")]
+    | Annotated[McpCall, Tag("<mcp_call>")]
     | Annotated[FunctionOutput, Tag("<function_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[OtherItem, Tag("<other>")],
@@ -403,6 +424,10 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
                     name = names[item.call_id] = known_name(space, item.name)
                     call = {"id": item.call_id, "function": {"name": name, "arguments": item.arguments}}
                     _assistant(turns).setdefault("tool_calls", []).append(call)
+                case McpCall():
+                    call = {"id": item.id, "function": {"name": item.name, "arguments": item.arguments}}
+                    _assistant(turns).setdefault("tool_calls", []).append(call)
+                    turns.append({"role": "tool", "content": item.result, "tool_call_id": item.id, "name": item.name})
                 case FunctionOutput():
                     if item.call_id not in names:
                         param = f"input[{index}].call_id"

@@ -207,6 +207,23 @@ async def test_items_of_openais_own_tools_are_left_out(client: openai.AsyncOpenA
     assert [each.content for each in fake.requests[0].messages.messages] == ["hello", "again"]
 
 
+@pytest.mark.parametrize(
+    ("told", "result"),
+    [({"output": "warm", "error": None}, "warm"), ({"output": None, "error": "no such city"}, "no such city"),
+     ({"error": {"code": 404}}, '{"code": 404}'), ({}, "")],
+)  # fmt: skip
+async def test_calls_by_openais_servers_keep_their_results(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, told: dict[str, Any], result: str
+) -> None:
+    call: Any = {"type": "mcp_call", "id": "mcp_1", "server_label": "a", "name": "weather", "arguments": "{}"}
+    items: Any = [{"role": "user", "content": "hello"}, call | told, {"role": "assistant", "content": "So."}]
+    done = await client.responses.with_raw_response.create(**ASKED | {"input": items})
+    assert "x-draftwire-left-out" not in done.headers
+    _, assistant, tool, last = fake.requests[0].messages.messages
+    assert [(each.id, each.name, each.arguments) for each in assistant.tool_calls] == [("mcp_1", "weather", "{}")]
+    assert (tool.tool_call_id, tool.name, tool.content, last.content) == ("mcp_1", "weather", result, "So.")
+
+
 async def test_what_is_not_asked_for_is_not_left_out(http: httpx.AsyncClient) -> None:
     response = await http.post("/v1/responses", json=ASKED | {"background": False, "previous_response_id": None})
     assert response.status_code == 200 and "x-draftwire-left-out" not in response.headers
