@@ -106,6 +106,8 @@ class ChatFormat:
     """Whether it leaves out or refuses a system message that is not the first message, as Qwen 3.5's does."""
     alternates: bool = False
     """Whether it refuses two messages of the user in a row."""
+    needs_answer: bool = False
+    """Whether it refuses a message of the user behind the result of a call without an answer between, as Mistral's."""
     needs_user: bool = False
     """Whether it refuses a system message without one of the user, as Qwen 3.5's does, or leaves it out then."""
     lacks_text: bool = False
@@ -160,6 +162,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         lacks_system=lacks_system,
         lacks_later_system=_RULE not in _tried(render, [_USER, _PLAIN, _SYSTEM, _USER], []),
         alternates=not _tried(render, [_USER, _USER], []),
+        needs_answer=bool(returned) and not _tried(render, [_USER, _ONE, _RETURNED, _USER], _TOOLS),
         needs_user=not lacks_system and _RULE not in _tried(render, [_SYSTEM], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),

@@ -41,9 +41,10 @@ def with_tools(
     start or later, becomes the start of the user's next message. If it refuses messages of the user in a row, these
     become one, with a blank line between their texts, and so do messages of the assistant without calls; before one of
     the assistant that begins the conversation, as a greeting, comes an empty one of the user. So it does if nobody is
-    the user, and the template refuses or leaves out a system message then. If it refuses a text besides reasoning and
-    calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become short ones. If it
-    renders one call of a message alone, each becomes a message, before its result.
+    the user, and the template refuses or leaves out a system message then. Between calls or results and a message of
+    the user comes a blank one of the assistant, if the template refuses them without an answer. If it refuses a text
+    besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become
+    short ones. If it renders one call of a message alone, each becomes a message, before its result.
     """
     if chat_format.one_call:
         messages = _one_by_one(messages)
@@ -55,7 +56,8 @@ def with_tools(
     texts = chat_format.lacks_text and any(map(_has_reasoning_text_and_calls, messages))
     ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
     alone = chat_format.needs_user and all(each["role"] != "user" for each in messages)
-    if not (alone or calls or results or described or systems or later or texts or ids or chat_format.alternates):
+    strict = chat_format.alternates or chat_format.needs_answer
+    if not (alone or calls or results or described or systems or later or texts or ids or strict):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
@@ -82,6 +84,8 @@ def with_tools(
             text = "\n\n".join(filter(None, [found[-1]["content"], turn["content"]]))
             found[-1] = {**found[-1], **turn, "content": text}
         else:
+            if chat_format.needs_answer and turn["role"] == "user" and found and _awaits_answer(found[-1]):
+                found.append({"role": "assistant", "content": " "})  # some templates refuse an empty text
             found.append(turn)
         joint = between if replaced else ""
     begin = next((at for at, turn in enumerate(found) if turn["role"] != "system"), len(found))
@@ -89,6 +93,11 @@ def with_tools(
     if greets or (alone and all(turn["role"] != "user" for turn in found)):
         found.insert(begin, {"role": "user", "content": ""})
     return found, () if described else tools
+
+
+def _awaits_answer(turn: Message) -> bool:
+    """Whether a message makes calls or is the result of one."""
+    return turn["role"] == "tool" or bool(turn.get("tool_calls"))
 
 
 def _same_speaker(first: Message, second: Message) -> bool:

@@ -205,6 +205,25 @@ def test_a_conversation_without_the_user_gets_an_empty_message(tmp_path: Path) -
     assert rendered(tmp_path / "left out", left_out, [SYSTEM], []) == "[user]Be kind.[model]"
 
 
+ALTERNATING = (
+    "{%- set ns = namespace(index=0) %}{%- for message in messages[messages[0].role == 'system':] %}"
+    "{%- if message.role == 'user' or (message.role == 'assistant' and not message.tool_calls) %}"
+    "{%- if (message.role == 'user') != (ns.index % 2 == 0) or not message.content %}"
+    "{{ raise_exception('roles must alternate except for tool calls and results') }}{%- endif %}"
+    "{%- set ns.index = ns.index + 1 %}{%- endif %}{%- endfor %}"
+) + chat_templates.MISTRAL
+"""A template with the checks of Mistral's."""
+
+
+@pytest.mark.parametrize("results", [RESULTS, []])
+def test_a_user_who_speaks_before_the_answer_is_answered(tmp_path: Path, results: list[Any]) -> None:
+    """As one does who ends an agent's work after its call and says what to do instead."""
+    messages = [SYSTEM, USER, ANSWER, *results, USER, PLAIN, USER, ANSWER, *results, USER, USER | {"content": "Now!"}]
+    text = rendered(tmp_path, ALTERNATING, messages, [TOOL])
+    assert text.count("[INST] How is it?") == 4 and text.endswith("  </s>[INST] How is it?\n\nNow![/INST]")
+    assert rendered(tmp_path / "free", chat_templates.MISTRAL, messages, [TOOL]).count("</s>") == text.count("</s>") - 2
+
+
 def test_they_are_one_with_what_stands_for_other_roles(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, USER, ANSWER, *RESULTS, USER, USER], [TOOL])
     user, _, results, _ = text.split("<end_of_turn>")
