@@ -62,6 +62,16 @@ class ContentPart(BaseModel):
         BeforeValidator(text_alone("input_text", "output_text", "text")),
     ]
     text: str
+    left_out: str | None = None
+    """Type of what the text stands for; see `_readable`."""
+
+
+def _readable(part: Any) -> Any:
+    """Returns a text for an image or a file of a result. Agents open them unasked, and keep sending what they got."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in ("input_image", "input_file"):
+        return part
+    return {"type": "input_text", "text": f"[{kind} left out: the model reads text alone]", "left_out": kind}
 
 
 Parts = Annotated[
@@ -70,6 +80,12 @@ Parts = Annotated[
     text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type input_text"),
 ]
 """A content: one text, or several parts."""
+ResultParts = Annotated[
+    Annotated[str, IS_TEXT]
+    | Annotated[list[Annotated[ContentPart, BeforeValidator(_readable)]], at_most(MOST_PARTS), IS_LIST],
+    text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type input_text"),
+]
+"""The content of a result."""
 
 
 class Message(BaseModel):
@@ -153,7 +169,7 @@ class FunctionOutput(BaseModel):
 
     type: Literal["function_call_output", "custom_tool_call_output", "local_shell_call_output"]
     call_id: Annotated[str, Field(validation_alias=AliasChoices("call_id", "id"))]
-    output: Parts
+    output: ResultParts
 
 
 class ReasoningText(BaseModel):
@@ -336,6 +352,9 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         """Names of the parts of the request that are left out."""
         items = [] if isinstance(self.input, str) else self.input
         others = [f"input[{index}]({item.type})" for index, item in enumerate(items) if isinstance(item, OtherItem)]
+        results = ((at, item.output) for at, item in enumerate(items) if isinstance(item, FunctionOutput))
+        parts = [(at, *each) for at, output in results if isinstance(output, list) for each in enumerate(output)]
+        others += [f"input[{at}].output[{number}]({part.left_out})" for at, number, part in parts if part.left_out]
         fields = [name for name in super().left_out if name not in _REFUSED]  # these ask for nothing, as false
         spaces = [(at, tool) for at, tool in enumerate(self.tools or ()) if isinstance(tool, Namespace)]
         inner = [name for at, tool in spaces for name in others_of(tool.tools, f"tools[{at}].tools")]

@@ -207,6 +207,22 @@ async def test_items_of_openais_own_tools_are_left_out(client: openai.AsyncOpenA
     assert [each.content for each in fake.requests[0].messages.messages] == ["hello", "again"]
 
 
+async def test_an_image_that_a_tool_returns_does_not_end_the_session(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier
+) -> None:
+    """Codex offers a tool that opens images to every model that it does not know."""
+    parts = [{"type": "input_text", "text": "Opened. "}, {"type": "input_image", "image_url": "data:image/png;base64,"}]
+    items: Any = [
+        {"role": "user", "content": "hello"},
+        {"type": "function_call", "call_id": "c1", "name": "view_image", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": parts},
+    ]
+    done = await client.responses.with_raw_response.create(**ASKED | {"input": items})
+    assert done.headers["x-draftwire-left-out"] == "input[2].output[1](input_image)"
+    result = fake.requests[0].messages.messages[-1]
+    assert result.content == "Opened. [input_image left out: the model reads text alone]"
+
+
 @pytest.mark.parametrize(
     ("told", "result"),
     [({"output": "warm", "error": None}, "warm"), ({"output": None, "error": "no such city"}, "no such city"),
