@@ -110,6 +110,8 @@ class ChatFormat:
     """Whether it refuses a message of the user behind the result of a call without an answer between, as Mistral's."""
     needs_user: bool = False
     """Whether it refuses a system message without one of the user, as Qwen 3.5's does, or leaves it out then."""
+    lacks_empty: bool = False
+    """Whether it refuses a message of the assistant without a text and calls, as Ministral 3's does."""
     lacks_text: bool = False
     """Whether it refuses a message that has reasoning, a text and calls, as gpt-oss's does."""
     short_ids: bool = False
@@ -164,6 +166,8 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         alternates=not _tried(render, [_USER, _USER], []),
         needs_answer=bool(returned) and not _tried(render, [_USER, _ONE, _RETURNED, _USER], _TOOLS),
         needs_user=not lacks_system and _RULE not in _tried(render, [_SYSTEM], []),
+        lacks_empty=bool(_tried(render, [_USER, _PLAIN, _USER], []))
+        and not _tried(render, [_USER, {**_PLAIN, "content": ""}, _USER], []),
         lacks_text=not _tried(render, [_USER, {**_REASONED, "content": _TEXT}], _TOOLS)
         and bool(_tried(render, [_USER, _REASONED], _TOOLS)),
         one_call=calls.rendered and bool(one) and two in ("", one),

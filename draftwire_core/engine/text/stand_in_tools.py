@@ -42,9 +42,10 @@ def with_tools(
     become one, with a blank line between their texts, and so do messages of the assistant without calls; before one of
     the assistant that begins the conversation, as a greeting, comes an empty one of the user. So it does if nobody is
     the user, and the template refuses or leaves out a system message then. Between calls or results and a message of
-    the user comes a blank one of the assistant, if the template refuses them without an answer. If it refuses a text
-    besides reasoning and calls, the text becomes the end of the reasoning. If it refuses long ids of calls, they become
-    short ones. If it renders one call of a message alone, each becomes a message, before its result.
+    the user comes a blank one of the assistant, if the template refuses them without an answer, and one without text is
+    blank, if it refuses that. If it refuses a text besides reasoning and calls, the text becomes the end of the
+    reasoning. If it refuses long ids of calls, they become short ones. If it renders one call of a message alone, each
+    becomes a message, before its result.
     """
     if chat_format.one_call:
         messages = _one_by_one(messages)
@@ -56,7 +57,7 @@ def with_tools(
     texts = chat_format.lacks_text and any(map(_has_reasoning_text_and_calls, messages))
     ids = chat_format.short_ids and any(each.get("tool_calls") for each in messages)
     alone = chat_format.needs_user and all(each["role"] != "user" for each in messages)
-    strict = chat_format.alternates or chat_format.needs_answer
+    strict = chat_format.alternates or chat_format.needs_answer or chat_format.lacks_empty
     if not (alone or calls or results or described or systems or later or texts or ids or strict):
         return messages, tools
     found: list[dict[str, Any]] = []
@@ -92,12 +93,19 @@ def with_tools(
     greets = chat_format.alternates and begin < len(found) and found[begin]["role"] == "assistant"
     if greets or (alone and all(turn["role"] != "user" for turn in found)):
         found.insert(begin, {"role": "user", "content": ""})
+    if chat_format.lacks_empty:
+        found = [each | {"content": " "} if _is_empty_answer(each) else each for each in found]
     return found, () if described else tools
 
 
 def _awaits_answer(turn: Message) -> bool:
     """Whether a message makes calls or is the result of one."""
     return turn["role"] == "tool" or bool(turn.get("tool_calls"))
+
+
+def _is_empty_answer(turn: Message) -> bool:
+    """Whether a message of the assistant has neither a text nor calls, as one has that was cut off in its reasoning."""
+    return turn["role"] == "assistant" and not (turn["content"] or turn.get("tool_calls"))
 
 
 def _same_speaker(first: Message, second: Message) -> bool:

@@ -208,7 +208,7 @@ def test_a_conversation_without_the_user_gets_an_empty_message(tmp_path: Path) -
 ALTERNATING = (
     "{%- set ns = namespace(index=0) %}{%- for message in messages[messages[0].role == 'system':] %}"
     "{%- if message.role == 'user' or (message.role == 'assistant' and not message.tool_calls) %}"
-    "{%- if (message.role == 'user') != (ns.index % 2 == 0) or not message.content %}"
+    "{%- if (message.role == 'user') != (ns.index % 2 == 0) or (message.role == 'assistant' and not message.content) %}"
     "{{ raise_exception('roles must alternate except for tool calls and results') }}{%- endif %}"
     "{%- set ns.index = ns.index + 1 %}{%- endif %}{%- endfor %}"
 ) + chat_templates.MISTRAL
@@ -222,6 +222,14 @@ def test_a_user_who_speaks_before_the_answer_is_answered(tmp_path: Path, results
     text = rendered(tmp_path, ALTERNATING, messages, [TOOL])
     assert text.count("[INST] How is it?") == 4 and text.endswith("  </s>[INST] How is it?\n\nNow![/INST]")
     assert rendered(tmp_path / "free", chat_templates.MISTRAL, messages, [TOOL]).count("</s>") == text.count("</s>") - 2
+
+
+def test_an_answer_without_text_is_blank_where_it_is_refused(tmp_path: Path) -> None:
+    """Such a one was cut off in its reasoning, or stopped by the user."""
+    empty = PLAIN | {"content": ""}
+    text = rendered(tmp_path, ALTERNATING, [USER, empty, USER, empty, PLAIN, USER, ANSWER | {"content": ""}], [TOOL])
+    assert text.count("[INST]") == 3 and text.count("  </s>") == 1 and " Well.</s>" in text
+    assert rendered(tmp_path / "free", chat_templates.MISTRAL, [USER, empty], []).endswith("[/INST] </s>")
 
 
 def test_they_are_one_with_what_stands_for_other_roles(tmp_path: Path) -> None:
