@@ -81,7 +81,7 @@ def with_tools(
         between = "\n" if role == "tool" else "\n\n"
         if turn["role"] == "user" and (joint or (replaced and found and found[-1]["role"] == "user")):
             found[-1]["content"] += (joint or between) + turn["content"]  # many templates want turns to alternate
-        elif chat_format.alternates and not replaced and found and _same_speaker(found[-1], turn):
+        elif not replaced and found and _is_one_turn(chat_format, found[-1], turn):
             text = "\n\n".join(filter(None, [found[-1]["content"], turn["content"]]))
             found[-1] = {**found[-1], **turn, "content": text}
         else:
@@ -108,10 +108,12 @@ def _is_empty_answer(turn: Message) -> bool:
     return turn["role"] == "assistant" and not (turn["content"] or turn.get("tool_calls"))
 
 
-def _same_speaker(first: Message, second: Message) -> bool:
-    """Whether two messages in a row are of the user, or of the assistant without calls."""
-    both = first["role"] == second["role"] in ("user", "assistant")
-    return both and not (first.get("tool_calls") or second.get("tool_calls"))
+def _is_one_turn(chat_format: ChatFormat, first: Message, second: Message) -> bool:
+    """Whether two messages in a row have to be one: those of the user, those of the assistant without calls, and one of
+    these before calls, if the template counts a text before calls as the answer."""
+    if first["role"] != second["role"] or first["role"] not in ("user", "assistant") or first.get("tool_calls"):
+        return False
+    return chat_format.needs_answer if second.get("tool_calls") else chat_format.alternates
 
 
 def _one_by_one(messages: Sequence[Message]) -> list[Message]:

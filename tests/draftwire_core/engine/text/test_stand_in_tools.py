@@ -224,6 +224,17 @@ def test_a_user_who_speaks_before_the_answer_is_answered(tmp_path: Path, results
     assert rendered(tmp_path / "free", chat_templates.MISTRAL, messages, [TOOL]).count("</s>") == text.count("</s>") - 2
 
 
+def test_a_text_before_calls_is_one_message_with_them_where_it_counts_as_the_answer(tmp_path: Path) -> None:
+    """Some clients send a text and the calls that follow it as two messages."""
+    called = ANSWER | {"content": ""}
+    messages = [USER, PLAIN, called, *RESULTS, PLAIN, called, *RESULTS, PLAIN, USER]
+    text = rendered(
+        tmp_path, ALTERNATING.replace("[TOOL_CALLS] [", "{{ message.content }}[TOOL_CALLS] ["), messages, [TOOL]
+    )
+    assert text.count("Well.[TOOL_CALLS]") == 2 and text.count("Well.</s>") == 1 and text.count("[INST]") == 2
+    assert rendered(tmp_path / "free", chat_templates.MISTRAL, messages, [TOOL]).count("Well.</s>") == 3
+
+
 def test_an_answer_without_text_is_blank_where_it_is_refused(tmp_path: Path) -> None:
     """Such a one was cut off in its reasoning, or stopped by the user."""
     empty = PLAIN | {"content": ""}
