@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.checks import MOST_PARTS, at_most
-from gateway_service.openai.fields.content import Content, text_of
+from gateway_service.openai.fields.content import Content, readable, text_of
 
 _SYSTEM = ("system", "developer")
 
@@ -64,6 +64,20 @@ class ChatMessage(BaseModel):
     """The same under the name that vLLM and OpenRouter give it; `reasoning_content` counts if both are there."""
     prefix: bool | None = None
     """Of the last message, the assistant's: whether the answer continues it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_result(cls, message: Any) -> Any:
+        if isinstance(message, dict) and message.get("role") == "tool" and isinstance(message.get("content"), list):
+            return message | {"content": [readable(part) for part in message["content"]]}
+        return message
+
+
+def unread_parts(messages: Iterable[ChatMessage]) -> list[str]:
+    """Returns the names of parts that are left out, as `messages[2].content[0](image_url)`."""
+    listed = ((at, each.content) for at, each in enumerate(messages) if isinstance(each.content, list))
+    parts = ((at, number, part.left_out) for at, content in listed for number, part in enumerate(content))
+    return [f"messages[{at}].content[{number}]({kind})" for at, number, kind in parts if kind is not None]
 
 
 def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from gateway_service.answers.answer_form import AnswerForm
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import ToolUse
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
+from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of, unread_parts
 from gateway_service.openai.fields.checks import MOST_MESSAGES, Strings, at_most
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
@@ -80,7 +80,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
     @property
     def left_out(self) -> list[str]:
         """Names of the parts of the request that are left out."""
-        return [*super().left_out, *others_of(self.tools)]
+        return [*super().left_out, *others_of(self.tools), *unread_parts(self.messages)]
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""

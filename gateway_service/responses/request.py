@@ -28,7 +28,7 @@ from gateway_service.openai.fields.checks import (
     one_of,
     text_or_list,
 )
-from gateway_service.openai.fields.content import refusal_as_text, text_alone
+from gateway_service.openai.fields.content import readable, refusal_as_text, text_alone
 from gateway_service.openai.fields.whole_numbers import TokenLimit
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.other_fields import left_out
@@ -63,15 +63,7 @@ class ContentPart(BaseModel):
     ]
     text: str
     left_out: str | None = None
-    """Type of what the text stands for; see `_readable`."""
-
-
-def _readable(part: Any) -> Any:
-    """Returns a text for an image or a file of a result. Agents open them unasked, and keep sending what they got."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in ("input_image", "input_file"):
-        return part
-    return {"type": "input_text", "text": f"[{kind} left out: the model reads text alone]", "left_out": kind}
+    """Type of what the text stands for; see `readable`."""
 
 
 Parts = Annotated[
@@ -82,7 +74,7 @@ Parts = Annotated[
 """A content: one text, or several parts."""
 ResultParts = Annotated[
     Annotated[str, IS_TEXT]
-    | Annotated[list[Annotated[ContentPart, BeforeValidator(_readable)]], at_most(MOST_PARTS), IS_LIST],
+    | Annotated[list[Annotated[ContentPart, BeforeValidator(readable)]], at_most(MOST_PARTS), IS_LIST],
     text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type input_text"),
 ]
 """The content of a result."""

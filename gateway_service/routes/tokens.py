@@ -14,7 +14,7 @@ from gateway_service.http.errors import GatewayError, from_draftwire
 from gateway_service.http.field_names import FieldNames
 from gateway_service.http.json_body import BodyRoute, beside_the_loop
 from gateway_service.http.left_out import LeftOut
-from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of
+from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of, unread_parts
 from gateway_service.openai.fields.checks import MOST_MESSAGES, at_most
 from gateway_service.openai.fields.whole_numbers import TokenIds
 from gateway_service.openai.other_fields import check_others, left_out
@@ -100,8 +100,9 @@ async def tokenize(
             verbosity=("verbosity", asked.verbosity),
             continues=bool(asked.messages[-1].prefix),
         )
-    LeftOut(request, [*left_out(others), *use.left_out, *others_of(asked.tools)]).tell(response)
     messages = asked.messages
+    unread = unread_parts(messages or ())
+    LeftOut(request, [*left_out(others), *use.left_out, *others_of(asked.tools), *unread]).tell(response)
     functions = [tool.to_tool().to_sdk() for tool in asked.tools or () if isinstance(tool, FunctionTool)]
     told = await target.client.tokenization(
         asked.prompt,

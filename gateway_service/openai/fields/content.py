@@ -36,6 +36,18 @@ def refusal_as_text(part: Any) -> Any:
     return part
 
 
+_UNREADABLE = ("image_url", "input_audio", "file", "input_image", "input_file")
+
+
+def readable(part: Any) -> Any:
+    """Returns a text for an image, a file or a sound of a tool's result. Agents open them unasked, and send what they
+    got with every further request."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in _UNREADABLE:
+        return part
+    return {"type": "text", "text": f"[{kind} left out: the model reads text alone]", "left_out": kind}
+
+
 class TextPart(BaseModel):
     """A part of a message's content."""
 
@@ -43,6 +55,8 @@ class TextPart(BaseModel):
 
     type: Annotated[Literal["text"], BeforeValidator(text_alone("text"))]
     text: str
+    left_out: str | None = None
+    """Type of what the text stands for; see `readable`."""
 
 
 Content = Annotated[

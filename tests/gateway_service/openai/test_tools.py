@@ -209,6 +209,26 @@ async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: Scrip
     assert (told.role, told.content, told.tool_call_id, told.name) == ("tool", "warm", "c1", "weather")
 
 
+async def test_an_image_that_a_tool_returns_does_not_end_the_session(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier
+) -> None:
+    """Agents open images unasked, and send them with every further request."""
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
+        {"type": "text", "text": " Opened."},
+    ]
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages: Any = [
+        *MESSAGES,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": parts},
+    ]
+    done = await client.chat.completions.with_raw_response.create(**ASKED | {"messages": messages})
+    assert done.headers["x-draftwire-left-out"] == f"messages[{len(messages) - 1}].content[0](image_url)"
+    result = fake.requests[0].messages.messages[-1]
+    assert result.content == "[image_url left out: the model reads text alone] Opened."
+
+
 def allowed(mode: str, *tools: Any) -> Any:
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
