@@ -50,6 +50,8 @@ _REFUSED = {
 """Fields that would change the output and are not supported here, and what there is in their place."""
 _LOG_PROBS = "message.output_text.logprobs"
 _ROLES = {"developer": "system"}
+_MOST_FUNCTIONS = 1024
+"""Most functions of a request, those in namespaces included: several MCP servers may have hundreds."""
 
 
 class ContentPart(BaseModel):
@@ -242,7 +244,7 @@ class Namespace(BaseModel):
     name: ToolName
     description: str | None = None
     """Left out, which a header of the response says: models know functions alone."""
-    tools: Annotated[list[Annotated[Function | OtherTool, or_other(Function)]], at_most(MOST_TOOLS)]
+    tools: Annotated[list[Annotated[Function | OtherTool, or_other(Function)]], at_most(_MOST_FUNCTIONS)]
 
 
 class FunctionChoice(BaseModel):
@@ -359,8 +361,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         for name, reason in _REFUSED.items():
             if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
                 raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
-        if len(self.functions) > MOST_TOOLS:
-            raise GatewayError(f"tools: has more than {MOST_TOOLS} functions", param="tools", code="invalid_value")
+        if len(self.functions) > _MOST_FUNCTIONS:
+            raise GatewayError(f"tools: has more than {_MOST_FUNCTIONS} functions", param="tools", code="invalid_value")
         if _LOG_PROBS in (self.include or ()):
             raise GatewayError(
                 f"include: {_LOG_PROBS} is not supported here", param="include", code="unsupported_parameter"

@@ -292,7 +292,7 @@ async def test_calls_of_other_kinds_are_calls(client: openai.AsyncOpenAI, fake: 
         ({"tools": TOOLS * 2}, "tools[1].name"),
         ({"tools": [*TOOLS, ROUTE, ROUTE]}, "tools[2].tools[0].name"),
         ({"tools": [ROUTE | {"tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
-        ({"tools": [ROUTE | {"tools": TOOLS * 65}] * 2}, "tools"),
+        ({"tools": [ROUTE | {"tools": TOOLS * 513}] * 2}, "tools"),
         ({"tool_choice": {"type": "function", "name": "rm"}}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
