@@ -121,7 +121,9 @@ class Responder:
         left_out, plan: as for `respond`."""
         told = LeftOut(request, left_out)
         events = self._events(client, request, named(orders, request), writer, usage, told, plan)
-        return EventStream(events, self._seconds, self._metrics, told.tell)
+        return EventStream(
+            events, lambda error: (event(writer.failed(error)), DONE), self._seconds, self._metrics, told.tell
+        )
 
     def check_count(self, param: str, count: int) -> None:
         """Refuses too many choices, and none.
@@ -157,30 +159,21 @@ class Responder:
         told: LeftOut,
         plan: AnswerPlan | None,
     ) -> AsyncGenerator[bytes, None]:
-        begun = False
         results: dict[int, Generation] = {}
-        try:
-            with _charged(request, orders) as charge, self._admission.taken(len(orders)):
-                async with GenerationRun(client, orders, self._metrics, charge) as run:
-                    async for each in run:
-                        told.add(each.left_out)
-                        if each.result is not None:
-                            results[each.index] = each.result
-                        everything = [results[i] for i in range(len(orders))] if len(results) == len(orders) else None
-                        write = _events_of(writer, each, everything)
-                        for data in await self._written((each.chunk, each.prompt), write):
-                            begun = True
-                            yield data
-        except GatewayError as error:
-            if not begun:
-                raise
-            log.warning("stream failed", error=type(error.__cause__ or error).__name__, status=error.status)
-            yield event(writer.failed(error))
-        else:
-            if plan is not None and (texts := _with_calls(list(results.values()))):
-                self._checks.begin(request.state.request_id, plan, texts, tools_of(results[0].left_out))
-            if usage:
-                yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
+        with _charged(request, orders) as charge, self._admission.taken(len(orders)):
+            async with GenerationRun(client, orders, self._metrics, charge) as run:
+                async for each in run:
+                    told.add(each.left_out)
+                    if each.result is not None:
+                        results[each.index] = each.result
+                    everything = [results[i] for i in range(len(orders))] if len(results) == len(orders) else None
+                    write = _events_of(writer, each, everything)
+                    for data in await self._written((each.chunk, each.prompt), write):
+                        yield data
+        if plan is not None and (texts := _with_calls(list(results.values()))):
+            self._checks.begin(request.state.request_id, plan, texts, tools_of(results[0].left_out))
+        if usage:
+            yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
         yield DONE
 
 

@@ -1,6 +1,8 @@
 """The bytes of streams of events, as a strict reader takes them."""
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -8,7 +10,13 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from gateway_service.http.event_stream import NamedEvent, event
+from draftwire_core.runtime.process.tls_settings import CertificateExpiry
+from gateway_service.http import event_stream
+from gateway_service.http.connection import ClientLeft
+from gateway_service.http.errors import GatewayError
+from gateway_service.http.event_stream import DONE, EventStream, NamedEvent, event
+from gateway_service.observability.metrics import Metrics
+from gateway_service.settings import GatewaySettings
 from tests.harness.stand_ins.fake_verifier import rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
@@ -31,6 +39,10 @@ def events_of(content: bytes) -> list[tuple[str, dict[str, Any]]]:
         assert len(names) <= 1 and all(name.startswith("event: ") for name in names) and data.startswith("data: {")
         found.append((names[0].removeprefix("event: ") if names else "", json.loads(data.removeprefix("data: "))))
     return found
+
+
+def metrics() -> Metrics:
+    return Metrics(CertificateExpiry(GatewaySettings()))
 
 
 def names_as(path: str, data: dict[str, Any]) -> str:
@@ -63,6 +75,73 @@ async def test_an_error_within_a_stream(
         assert (last.pop("type"), last.pop("sequence_number")) == ("error", len(begun))
         assert {key: last.pop(key) for key in ("message", "code", "param")}.items() <= last["error"].items()
     assert list(last) == ["error"]
+
+
+@ROUTES
+async def test_comments_come_while_no_event_does(
+    http: httpx.AsyncClient, fake: TellingVerifier, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would end a silent stream."""
+    expected = events_of((await http.post(path, json=body)).content)
+    monkeypatch.setattr(event_stream, "_SILENT_SECONDS", 0.05)
+    fake.delay = 0.3
+    response = await http.post(path, json=body)
+    assert response.headers["cache-control"] == "no-cache"
+    comments, begun, rest = response.content.rpartition(event_stream._COMMENT)
+    assert set((comments + begun).split(b"\n\n")) == {b": waiting", b""}
+    assert [name for name, _ in events_of(rest)] == [name for name, _ in expected]
+
+
+async def test_an_error_after_comments_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_SILENT_SECONDS", 0.01)
+    closed, sent, begun = [], [], []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            await asyncio.sleep(0.1)
+            raise GatewayError("too late", status=504)
+            yield b""
+        finally:
+            closed.append(1)
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    stream = EventStream(
+        events(),
+        lambda error: (str(error).encode(), DONE),
+        60.0,
+        metrics(),
+        begun.append,
+    )
+    await stream({}, never, send)
+    bodies = [each.get("body") for each in sent]
+    assert sent[0]["status"] == 200 and len(begun) == len(closed) == 1
+    assert bodies[1] == event_stream._COMMENT and bodies[-3:] == [b"too late", DONE, b""]
+
+
+async def test_a_client_that_leaves_before_the_first_event_ends_the_request() -> None:
+    closed: list[int] = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            await asyncio.Event().wait()
+            yield b""
+        finally:
+            closed.append(1)
+
+    async def leave() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pytest.fail("sent to nobody")
+
+    with pytest.raises(ClientLeft):
+        await EventStream(events(), lambda _: (), 60.0, metrics())({}, leave, send)
+    assert closed
 
 
 @pytest.mark.parametrize(("path", "body"), [COMPLETIONS, CHAT], ids=["text", "chat"])
