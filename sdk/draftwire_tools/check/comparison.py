@@ -13,7 +13,7 @@ from draftwire._async.client import AsyncClient
 from draftwire._messages.requests import Request
 from draftwire._types.speculation import NO_SPECULATION, Speculation, SpeculationStats
 from draftwire.cli.failure import Failure
-from draftwire.errors import DraftwireError
+from draftwire.errors import AtCapacityError, DraftwireError
 from draftwire_tools.check.case import Budget, Case, Ran
 from draftwire_tools.check.output import Difference, Output, difference, log_prob_gap
 from draftwire_tools.check.request import CheckRequest
@@ -133,7 +133,8 @@ class Comparison:
     ) -> Case:
         """Runs the requests in the way of a case, ``batch`` at a time, and compares the outputs with the plain ones.
 
-        A request that fails is a difference as well. When the case's time is over, the rest is left out.
+        A request that fails is a difference as well, unless there is no room for it. When the case's time is over, the
+        rest is left out.
 
         Args:
             name: the name of the case.
@@ -204,6 +205,8 @@ class Comparison:
         began = time.perf_counter()
         try:
             output, stats = await run(request)
+        except AtCapacityError as error:  # other requests or a quota leave no room, which says nothing about outputs
+            return " ".join(str(error).split())
         except (DraftwireError, Failure) as error:
             if refusal := self._refusal(error):
                 return refusal

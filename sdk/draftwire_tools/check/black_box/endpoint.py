@@ -19,6 +19,7 @@ from typing import Any
 
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 from draftwire.cli.failure import Failure
+from draftwire.errors import AtCapacityError
 from draftwire_tools.check.output import Output
 from draftwire_tools.check.request import SAMPLINGS, CheckRequest
 
@@ -73,6 +74,7 @@ class Endpoint:
         """Runs a request. Its output has no token ids, unless the endpoint reports them.
 
         Raises:
+            AtCapacityError: it has no room for the request, as by a limit of its rate.
             Failure: the endpoint does not answer, or answers with something else.
         """
         body = {
@@ -109,7 +111,8 @@ class Endpoint:
         except urllib.error.HTTPError as error:
             with error:
                 told = error.read(4096).decode(errors="replace")[:_SHOWN]
-            raise Failure(f"{self.url}{path} answered {error.code}: {told}") from error
+            kind = AtCapacityError if error.code == http.HTTPStatus.TOO_MANY_REQUESTS else Failure
+            raise kind(f"{self.url}{path} answered {error.code}: {told}") from error
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError around the reason
             raise Failure(f"{self.url}{path} does not answer: {getattr(error, 'reason', error)}") from error
         except ValueError as error:

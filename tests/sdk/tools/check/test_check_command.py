@@ -79,6 +79,8 @@ class FakeEndpoint(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.unsteady = False
         self.status = 200
+        self.most_requests: int | None = None
+        """Number of the requests that it answers, if there is a limit; later ones are too many."""
         self.hangs = False
         """Whether it does not answer until it is closed."""
         self.asked, self.closing, self.answered = Event(), Event(), Event()
@@ -104,6 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.bodies.append(body)
             number = len(self.server.bodies)
+            if number - 1 == self.server.most_requests:
+                self.server.status = 429
         if self.server.hangs:
             self.server.asked.set()
             self.server.closing.wait(PATIENCE)
@@ -158,6 +162,15 @@ def test_an_endpoint_that_differs_from_its_plain_decoding(command: Command, endp
     assert "8 of 16 outputs differ" in outcome.err
     assert "promises plain decoding's distribution" in outcome.out
     assert "does not repeat its outputs" not in outcome.out
+
+
+def test_an_endpoint_that_limits_requests(command: Command, endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    endpoint.most_requests = 8  # those of the last case are too many
+    outcome = command("check", "--openai", endpoint.url, "--json", str(found), *SHORT)
+    assert outcome.code == 0, outcome.err
+    last = json.loads(found.read_text())["cases"][-1]
+    assert (last["compared"], "answered 429" in last["not_run"]) == (0, True)
 
 
 def test_plain_decoding_that_does_not_repeat_itself(command: Command, endpoint: FakeEndpoint) -> None:

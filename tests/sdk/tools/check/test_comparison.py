@@ -10,7 +10,7 @@ import pytest
 
 from draftwire._types.speculation import NO_SPECULATION, SpeculationStats
 from draftwire.cli.failure import Failure
-from draftwire.errors import FieldViolation, InvalidFieldError
+from draftwire.errors import AtCapacityError, FieldViolation, InvalidFieldError
 from draftwire_tools.check.case import Budget
 from draftwire_tools.check.comparison import Comparison, Run
 from draftwire_tools.check.output import Output
@@ -66,6 +66,19 @@ async def test_a_request_that_fails_is_a_difference() -> None:
     case = await (await comparison(1)).compare("failing", fail, batch=2)
     assert (case.compared, case.equal) == (2, 0)
     assert {(each.what, each.other) for each in case.differences} == {("error", "no answer")}
+
+
+async def test_a_request_without_room_is_no_difference() -> None:
+    """As at a verifier with --max-requests-per-peer: its refusal is no output."""
+
+    async def full(request: CheckRequest) -> tuple[Output, SpeculationStats]:
+        if request.number == 1:
+            raise AtCapacityError("no room")
+        return await right(request)
+
+    case = await (await comparison(3)).compare("16 at once", full, batch=16)
+    assert (case.compared, case.equal, case.differences) == (4, 4, [])
+    assert case.not_run == "2 of 6 requests not tried: no room"
 
 
 async def test_groups_have_a_block_each() -> None:
