@@ -165,7 +165,9 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: few encodings have every character
     try:
         # By default Typer prints usage, a hint and a box for wrong usage.
-        sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does
+        status = app(standalone_mode=False)  # None, or the status of a command that ends early, as --help does
+        print(end="", flush=True)  # what cannot be written is told here, and not by the interpreter as it ends
+        sys.exit(status)
     except UsageError as error:
         message = error.format_message().strip()
         if not message:  # a command that was given nothing has shown its help

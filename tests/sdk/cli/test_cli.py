@@ -217,10 +217,11 @@ def test_an_error_is_one_line(command: Command, verifier: FakeVerifier, status: 
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=str)
 def test_a_full_disk_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier, form: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["draftwire", "generate", PROMPT, "--verifier", verifier.address])
+    monkeypatch.setattr(sys, "argv", ["draftwire", "generate", PROMPT, "--verifier", verifier.address, *form])
     with Path("/dev/full").open("w", encoding="utf-8") as full, pytest.raises(SystemExit) as ended:
         monkeypatch.setattr(sys, "stdout", full)
         main()
