@@ -47,7 +47,7 @@ class TokenFile:
 
     def _read(self) -> str:
         try:
-            text = self._path.read_text(encoding="ascii").strip()
+            text = self._path.read_text(encoding="utf-8-sig").strip()
         except OSError as error:
             raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
         except UnicodeDecodeError:

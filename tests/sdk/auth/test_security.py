@@ -78,7 +78,7 @@ def test_a_token_comes_from_a_file_that_may_change(tmp_path: Path) -> None:
     assert security.metadata() == (("authorization", f"Bearer {SECRET}"),)
     path.write_text("")
     assert source() == SECRET
-    path.write_text("another-token-entirely")
+    path.write_text("\ufeffanother-token-entirely\r\n", "utf-8")  # as editors of Windows write it
     assert security.metadata() == (("authorization", "Bearer another-token-entirely"),)
     assert SECRET not in repr(source) + repr(security) and str(path) in repr(source)
 
