@@ -23,12 +23,6 @@ ResultT = TypeVar("ResultT")
 _Renames = Sequence[tuple[str, str]]
 """Beginnings of paths and their replacements; the first match counts."""
 
-_CHAT: _Renames = (
-    ("messages.messages", "messages"),
-    ("messages.chat_template_kwargs", "chat_template_kwargs"),
-    ("messages.add_generation_prompt", "add_generation_prompt"),
-    ("messages.continue_final_message", "continue_final_message"),
-)
 _GENERATE: _Renames = (
     ("structured_output.choice.texts", "choice"),
     *((option.path, name) for name, option in options_of(GenerateOptions).items() if option.path not in (None, name)),
@@ -36,7 +30,7 @@ _GENERATE: _Renames = (
     ("text", "prompt"),
     ("token_ids.ids", "prompt"),
     ("token_ids", "prompt"),
-    *_CHAT,
+    ("messages.", ""),
     ("structured_output.", ""),
     ("speculation.drafter_names", "speculation.drafters"),
     ("speculation.prediction.text", "speculation.prediction"),
@@ -46,7 +40,7 @@ _POOL: _Renames = (("old_name", "old"), ("new_name", "new"))
 _BY_PATH: dict[str, _Renames] = {
     GENERATE.path: _GENERATE,
     VERIFY.path: _GENERATE,
-    TOKENIZE.path: _CHAT,
+    TOKENIZE.path: (("messages.", ""),),
     SWAP_DRAFTER.path: _POOL,
     START_ROLLOUT.path: _POOL,
     FINISH_ROLLOUT.path: _POOL,

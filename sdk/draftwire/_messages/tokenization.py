@@ -8,6 +8,8 @@ from typing import Any
 
 from draftwire._messages import option_types
 from draftwire._messages.conversation import Conversation, ConversationOptions, Messages, conversation_message
+from draftwire._messages.field_names import naming_parameters
+from draftwire._messages.methods import TOKENIZE
 from draftwire._messages.validation import token_ids
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -36,6 +38,7 @@ class TokenizeOptions(ConversationOptions, total=False):
     """Seconds to wait; default: the client's timeout."""
 
 
+@naming_parameters(TOKENIZE.path)
 def tokenize_request(text: str | None, options: TokenizeOptions) -> pb.TokenizeRequest:
     """Returns the request for a text or a conversation.
 

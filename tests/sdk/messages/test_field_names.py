@@ -19,6 +19,7 @@ from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
         (VERIFY.path, "text", "prompt"),
         (GENERATE.path, "token_ids.ids[3]", "prompt[3]"),
         (GENERATE.path, "messages.messages[1]", "messages[1]"),
+        (GENERATE.path, "messages.tools[0].name", "tools[0].name"),
         (GENERATE.path, "sampling.temperature", "temperature"),
         (GENERATE.path, "sampling.logit_bias[5]", "logit_bias[5]"),
         (GENERATE.path, "log_probs", "logprobs"),
@@ -71,6 +72,16 @@ def test_calls_of_the_pool(client: Client, verifier: FakeVerifier) -> None:
     with pytest.raises(InvalidFieldError, match=r"^new: is wrong$") as caught:
         client.drafters.swap("good", "nobody")
     assert caught.value.fields == ("new_name",)
+
+
+def test_tokenizations(client: Client) -> None:
+    with pytest.raises(InvalidFieldError, match=r"^messages\[0\]: expected the keys role and content") as caught:
+        client.tokenize(messages=[{"content": "a"}])
+    assert caught.value.fields == ("messages.messages[0]",)
+    with pytest.raises(InvalidFieldError, match=r"^not valid Unicode"):
+        client.tokenize("\ud800")
+    with pytest.raises(InvalidFieldError, match=r"^not valid Unicode"):
+        client.tokenize(messages=[{"role": "user", "content": "\ud800"}])
 
 
 def test_a_name_as_long_as_it_was_sent_is_cut(client: Client, verifier: FakeVerifier) -> None:
