@@ -114,5 +114,8 @@ def _single(field: FieldDescriptor, option: Option, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_UINT64:
         return unsigned(path, value, UINT64_END, least=least)
     if field.type == FieldDescriptor.TYPE_STRING and not isinstance(value, str):
-        return json.dumps(value)
+        try:
+            return json.dumps(dict(value))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{option.name}: expected values of JSON: {error}") from error
     return value

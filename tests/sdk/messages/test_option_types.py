@@ -41,6 +41,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": {"5": 1.0}}, "a key of logit_bias: expected an int, got '5' (str)"),
     ({"echo": "yes"}, "echo: expected True or False, got 'yes' (str)"),
     ({"json_schema": 5}, "json_schema: expected a JSON schema, as a string or a mapping, got 5 (int)"),
+    ({"json_schema": {"enum": {1}}}, "json_schema: expected values of JSON: Object of type set is not"),
     ({"max_token": 3}, "there is no option 'max_token'; did you mean 'max_tokens'?"),
     ({"x" * 1000: 3}, "there is no option 'xxxx"),
     ({"regex": b"x" * 10_000}, "regex: expected a string, got b'xxx"),
