@@ -144,8 +144,8 @@ def run_batch(
         return finish(stream)
 
     def stop() -> None:
-        for stream in tuple(streams):
-            stream.close()
+        while streams:
+            streams.pop().close()
 
     pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(batch.requests))), "draftwire-batch")
     futures = {pool.submit(run, request): index for index, request in batch.requests}
@@ -174,20 +174,19 @@ async def run_batch_async(
         async with slots:
             if batch.stopped:
                 raise RequestCancelledError("another request of the batch failed")
-            stream = begin(request)
-            streams.append(stream)
+            streams.append(stream := begin(request))
             return await finish(stream)
 
     tasks = {asyncio.create_task(run(request)): index for index, request in batch.requests}
-    running = set(tasks)
+    done: asyncio.Queue[asyncio.Task[Generation]] = asyncio.Queue()  # asyncio.wait looks at all, each time
+    for task in tasks:
+        task.add_done_callback(done.put_nowait)
     try:
-        while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                batch.take(tasks[task], task.result)
-            if batch.stopped:
-                for stream in streams:
-                    stream.cancel()
+        for _ in tasks:
+            task = await done.get()
+            batch.take(tasks[task], task.result)
+            while batch.stopped and streams:
+                streams.pop().cancel()
     finally:
         for task in tasks:
             task.cancel()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 from grpc import StatusCode
@@ -13,11 +14,13 @@ from draftwire import (
     DraftwireError,
     EmptyPromptError,
     Generation,
+    InternalError,
     InvalidFieldError,
     RequestCancelledError,
     TokenOutOfRangeError,
 )
-from draftwire._calls.batch import Batch
+from draftwire._calls.batch import Batch, run_batch, run_batch_async
+from draftwire._messages.requests import Request
 from tests.harness.stand_ins.fake_verifier import FakeVerifier, expected_ids, rich_status
 from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
@@ -99,6 +102,57 @@ async def test_what_was_cancelled_keeps_its_text(verifier: FakeVerifier) -> None
         with pytest.raises(InvalidFieldError) as caught:
             await client.generate_batch(["a", "bad"], max_tokens=8, seed=5)
         check(caught.value)
+
+
+class CountedTask(asyncio.Task[Any]):
+    waits = 0
+    """Callbacks for the ends of all tasks."""
+
+    def add_done_callback(self, *arguments: Any, **more: Any) -> None:
+        CountedTask.waits += 1
+        super().add_done_callback(*arguments, **more)
+
+
+class CountedStream:
+    """The stream of a request, which fails if it is the last of some."""
+
+    def __init__(self, begun: list[CountedStream], fails: int) -> None:
+        self.ends = 0
+        begun.append(self)
+        self._fails = len(begun) == fails
+
+    def cancel(self) -> None:
+        self.ends += 1
+
+    close = cancel
+
+    def finish(self) -> None:
+        if self._fails:
+            raise InternalError("a fault")
+
+    async def finish_later(self) -> None:
+        await asyncio.sleep(0)
+        self.finish()
+
+
+async def test_work_on_a_request_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it did for each end of one, so that thousands of prompts held up an event loop for minutes."""
+    count, run, run_later = 100, cast(Any, run_batch), cast(Any, run_batch_async)
+    requests = [Request.of("a", seed=1)] * count
+    begun: list[CountedStream] = []
+    monkeypatch.setattr(CountedTask, "waits", 0)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, work, **more: CountedTask(work, loop=loop, **more))
+    await run_later(Batch(requests), 1, lambda _: CountedStream(begun, 0), CountedStream.finish_later)
+    loop.set_task_factory(None)
+    assert len(begun) == count and CountedTask.waits < 5 * count
+
+    begun.clear()
+    await run_later(Batch(requests), 1, lambda _: CountedStream(begun, 50), CountedStream.finish_later)
+    assert len(begun) >= 50 and max(each.ends for each in begun) == 1
+    begun.clear()
+    run(Batch(requests), 1, lambda _: CountedStream(begun, 50), CountedStream.finish)
+    assert len(begun) >= 50 and max(each.ends for each in begun) <= 2
 
 
 def test_prompts_that_cannot_be_sent() -> None:
