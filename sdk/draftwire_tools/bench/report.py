@@ -57,7 +57,7 @@ class Report:
             if each.acceptance_rate is not None and each.acceptance_rate < LEAST_ACCEPTANCE
         ]
         none = [_without_drafts(each) for each in drafting if each.acceptance_rate is None]
-        return [*self.broken, *self._load(), *low, *none]
+        return [*self.broken, *self._load(), *self._few(), *low, *none]
 
     def _load(self) -> list[str]:
         """Returns a warning if the machine's load exceeded its cores."""
@@ -67,6 +67,17 @@ class Report:
         return [
             f"the load average was {load} on {cores} cores at the start: other work shared the processor, so times and "
             "speed-ups are unreliable"
+        ]
+
+    def _few(self) -> list[str]:
+        """Returns a warning for each task with too few prompts for the concurrent requests that were asked for."""
+        asked = int(self.about.get("concurrency", "1"))
+        prompts = {each.setting.task: each.requests // each.runs for each in self.figures}
+        return [
+            f"{task}: at most {count} of {asked} concurrent requests ran at once, for want of prompts; raise --count "
+            "or name more --prompts"
+            for task, count in prompts.items()
+            if count < asked
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -314,6 +314,13 @@ def test_a_warning_of_a_busy_machine(report: Report, load: str, warned: bool) ->
     assert len(busy.warnings) == len(report.warnings) + warned
 
 
+@pytest.mark.parametrize(("asked", "warned"), [("1", False), ("2", True)])
+def test_a_warning_of_too_few_prompts_for_the_requests_at_once(report: Report, asked: str, warned: bool) -> None:
+    found = replace(report, about={"concurrency": asked}).warnings
+    assert any(each.startswith("code: at most 1 of 2 concurrent requests ran at once") for each in found) == warned
+    assert len(found) == len(report.warnings) + warned
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"), [(1.0, "its 4.00x is measurement error, not an effect of the method"), (4.0, None)]
 )
