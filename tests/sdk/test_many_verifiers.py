@@ -108,9 +108,10 @@ def test_what_a_verifier_tells_of_its_load_counts(verifier: FakeVerifier, second
 async def test_a_full_verifier_sends_its_requests_on(verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
     best, other = by_rank(PROMPT, verifier, second_verifier)
     best.failures = [FULL]
-    async with AsyncClient([verifier.address, second_verifier.address], retry=QUICK) as client:
+    async with AsyncClient([best.address, other.address], retry=QUICK) as client:
         result = await client.generate(PROMPT, max_tokens=4, seed=1)
         assert all(each.reachable for each in client.verifiers)
+        assert client.address == best.address  # where its caller may have attached drafters
     assert (result.token_ids, result.resumes) == (expected_ids(1, 4), 0)
     assert len(other.requests) == 1
 

@@ -249,7 +249,8 @@ class Attempts:
 
         A new request fails once all reachable verifiers have refused it.
         """
-        self._endpoints.move_on(self._address)
+        if self.key is None:  # with a key, the verifier in use stays: the caller manages its drafters
+            self._endpoints.move_on(self._address)
         self._tried.add(self._address)
         self._failures = 0
         if self._full is None or (error.retry_after_seconds or 0.0) < (self._full.retry_after_seconds or 0.0):
