@@ -205,7 +205,7 @@ class Attempts:
         if rest:
             return 0.0
         self._tried.clear()
-        wait = min(self._policy.max_backoff, self._policy.initial_backoff * 2.0 ** (rounds - 1))
+        wait = min(self._policy.max_backoff, self._policy.initial_backoff * 2.0 ** min(rounds - 1, 999))
         return self._until(deadline, wait)
 
     @property

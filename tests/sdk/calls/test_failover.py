@@ -72,6 +72,13 @@ def test_a_wait_that_a_server_asks_for_is_one_that_a_thread_can_wait() -> None:
     threading.Condition().acquire(timeout=wait)  # refuses what is longer
 
 
+def test_a_client_that_waits_for_a_verifier_for_an_hour() -> None:
+    tried = attempts("a", policy=RetryPolicy(attempts_per_address=2000))
+    for _ in range(1999):
+        tried.next_address()
+        assert tried.failed(LOST) <= 2.4
+
+
 def test_a_wait_ends_at_the_deadline() -> None:
     tried = attempts("a", policy=RetryPolicy(initial_backoff=60, max_backoff=60))
     assert tried.failed(LOST, time.monotonic() + 0.5) <= 0.5
