@@ -1,4 +1,5 @@
-"""Patterns whose leading look-aheads can be said by further patterns, as those of zod's e-mail addresses."""
+"""Patterns whose leading look-aheads can be said by further patterns, as those of zod's e-mail addresses and of
+pydantic's decimals."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ _ATOM = r"(?:\\[.\-+*?^$()\[\]{}|/\\@_]|[^\\.+*?^$()\[\]{}|])"
 _CLASS = r"(?:\[(?:[^\]\\^]|\\.)(?:[^\]\\]|\\.)*\])"
 _FIRST = re.compile(rf"({_ATOM}|{_CLASS})")
 _TWICE = re.compile(rf"\.\*({_ATOM})\1")
+_ALL = re.compile(rf"\^?({_ATOM}|{_CLASS}|\\[dswDSW])([*+])\$")
+_DECIMALS = re.compile(r"(.*\(\?:\\d\{0,\d+\}\|)\(\?=\[\\d\.\]\{1,\d+\}0\*\$\)([^$|()]*)\$\)")
+"""The digits of a decimal of pydantic with a limit of their number, which its first alternative, with no end, drops."""
 _ANYWHERE = r"[\s\S]"
 
 
 def without_lookahead(pattern: str) -> list[str] | None:
     """Returns patterns that a text matches together if and only if it matches the given one; None if there are none.
 
-    Understood are look-aheads directly after ``^``: any positive one, and negative ones of a first character, or of
-    the same character twice in succession. The dot counts as any character there, since a JSON text on one line is
-    meant.
+    Understood are look-aheads directly after ``^``: any positive one, and negative ones of a first character, of
+    the same character twice in succession, or of a text of the same characters alone. The dot counts as any character
+    there, since a JSON text on one line is meant. Of pydantic's decimals only plain numbers are left.
     """
     if not pattern.startswith("^"):
         return None
@@ -32,6 +36,8 @@ def without_lookahead(pattern: str) -> list[str] | None:
         if said is None or _AHEAD.search(inner):
             return None
         more.append(said)
+    if more and (decimals := _DECIMALS.fullmatch(rest)) is not None:
+        rest = f"{decimals[1]}{decimals[2]})$"
     if not more or "(?" in rest.replace("(?:", ""):
         return None
     if "|" in rest and _splits(rest):  # the look-aheads are of the first alternative alone
@@ -45,6 +51,11 @@ def _without(inner: str) -> str | None:
     if first is not None:
         member = inner[1:-1] if inner.startswith("[") else _member(inner)
         return f"^(?:[^{member}]{_ANYWHERE}*)?$"
+    alone = _ALL.fullmatch(inner)
+    if alone is not None:
+        member = alone[1][1:-1] if alone[1].startswith("[") else _member(alone[1])
+        other = f"{_ANYWHERE}*[^{member}]"
+        return f"^{other}" if alone[2] == "*" else f"^(?:{other}{_ANYWHERE}*)?$"
     twice = _TWICE.fullmatch(inner)
     if twice is not None:
         member = _member(twice[1])
@@ -55,7 +66,7 @@ def _without(inner: str) -> str | None:
 def _member(atom: str) -> str:
     """Returns a character as a member of a class."""
     bare = atom.removeprefix("\\") if len(atom) > 1 else atom
-    return re.escape(bare)
+    return atom if bare.isalpha() else re.escape(bare)
 
 
 def _closing(text: str) -> int | None:

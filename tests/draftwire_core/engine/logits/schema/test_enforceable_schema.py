@@ -114,6 +114,20 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['"abC1"'],
         ['"abc1"', '"abC1abC1a"', '"aB1"'],
     ),
+    "a decimal of pydantic": (
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}]},
+        ["1.5", '"-1.5"', '".5"', '"007"'],
+        ['""', '"-"', '"."', '"+."', '"1.5e3"'],
+    ),
+    "a decimal of pydantic with a limit of its digits": (
+        {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*(?:\d{0,6}|(?=[\d.]{1,9}0*$)\d{0,6}\.\d{0,2}0*$)"},
+        ['"12"', '"-1234.56"', '"0.5000"'],
+        ['""', '"-"', '"."', '"1.255"', '"1234567"', '"x"'],
+    ),
+    "a text that is not blank": (
+        {"type": "string", "pattern": r"^(?!\s*$).+"}, ['"a"', '" a "', '"a b"'], ['""', '" "', '"  "']
+    ),
+    "no text of one letter alone": ({"type": "string", "pattern": "^(?!a+$)[ab]*$"}, ['""', '"ab"'], ['"a"', '"aa"']),
     "a secret": ({"type": "string", "format": "password", "writeOnly": True}, ['"x y"'], ["1"]),
     "bytes": ({"type": "string", "format": "byte"}, ['"aGk="', '""'], ['"a"', '"hällo"']),
     "a reference": ({"type": "string", "format": "uri-reference"}, ['"/a/b?c#d"', '"a"'], ['"a b"']),
