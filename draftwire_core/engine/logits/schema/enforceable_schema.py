@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 from draftwire_core.engine.logits.schema.alternatives import Alternatives
 from draftwire_core.engine.logits.schema.counts import Counts
@@ -33,6 +34,8 @@ OWN = "x-draftwire"
 """Keyword of a schema's root with our own options: `strict`, the `name` by which errors call the schema, and the
 `place` that it is the schema of, in a larger one of that name."""
 _LIBRARY = "x-guidance"
+_OF_ADDRESS = "!#$%&'()*+,/:;=?@"
+"""Characters that an address may have besides letters, digits, and ``-._~``."""
 UNSUPPORTED = (
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
     "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
@@ -156,7 +159,9 @@ class _Rewriting:
             for (_, holder), (part, _) in pairwise(path)
         )
         if not moves or not isinstance(target := path[-1][1], dict):
-            return schema
+            # Many programs write names as they are, with spaces or letters that no address may have.
+            named = quote(schema["$ref"], safe=_OF_ADDRESS, errors="replace") if path else ""
+            return schema | {"$ref": named} if named else schema
         if id(target) not in self._moved:
             self._moved[id(target)] = f"{OWN}-moved-{len(self._moved)}"
             at = ""

@@ -164,6 +164,12 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['{"a": "x"}', '{"a": {"b": {"b": {}}}}'],
         ['{"a": {"b": "x"}}'],
     ),
+    "references to names that no address has": (
+        record(**{name: {"$ref": f"#/$defs/{name}"} for name in ("My address", "Box[int]", "\u5730\u5740", "50%25")})
+        | {"$defs": {name: {"type": "integer"} for name in ("My address", "Box[int]", "\u5730\u5740", "50%")}},
+        ['{"My address": 1, "Box[int]": 2, "\u5730\u5740": 3}'],
+        ['{"My address": "x"}', '{"Box[int]": "x"}', '{"\u5730\u5740": "x"}'],
+    ),
     "a reference to a part of what may be null": (
         record(
             a={"nullable": True, "anyOf": [{"type": "boolean"}, {"type": "integer"}]},
@@ -216,6 +222,7 @@ def test_kinds_that_libraries_write(writer: Writer, name: str) -> None:
         ({"type": "string", "format": "byte", "pattern": "x", "allOf": 5}, "allOf: must be a list"),
         ({"oneOf": [{"type": "object", "properties": ["a"]}, {"type": "object"}]}, "oneOf[0].properties: must be"),
         (record(a={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "properties.a: "),
+        ({"$defs": {"\ud83d": {}}, "$ref": "#/$defs/\ud83d"}, "unexpected end of hex escape"),
         (strict(record(a={"type": "string", "format": "colour"})), "properties.a.format: "),
         (strict({"type": "array", "items": {"type": "string"}, "uniqueItems": True}), "uniqueItems: "),
         ({"$ref": "#"}, "$ref: "),
