@@ -146,6 +146,8 @@ class _Rewriting:
         return found
 
     def _part(self, part: Any, place: str) -> Any:
+        if isinstance(part, dict) and part.get("not") in ({}, True):
+            return False  # as zod, TypeBox and Effect write what never is
         return self._schema(part, place) if isinstance(part, dict) else part
 
     def _integers(self, schema: Schema, place: str) -> Schema:

@@ -164,6 +164,11 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['{"a": "x"}', '{"a": {"b": {"b": {}}}}'],
         ['{"a": {"b": "x"}}'],
     ),
+    "what never is": (
+        record(a={"anyOf": [{"not": {}}, {"type": "string"}]}, b={"not": {}}) | {"additionalProperties": {"not": {}}},
+        ['{"a": "x"}', "{}"],
+        ['{"a": 1}', '{"b": 1}', '{"c": 1}'],
+    ),
     "references to names that no address has": (
         record(**{name: {"$ref": f"#/$defs/{name}"} for name in ("My address", "Box[int]", "\u5730\u5740", "50%25")})
         | {"$defs": {name: {"type": "integer"} for name in ("My address", "Box[int]", "\u5730\u5740", "50%")}},
