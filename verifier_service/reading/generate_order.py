@@ -26,6 +26,8 @@ class GenerateOrder:
     """Strings that end the output."""
     speculate: bool
     """Whether any drafter drafts for the request."""
+    is_answer: bool = False
+    """Whether the output is an answer in a conversation, a text of its own; if not, it goes on from the prompt's."""
     drafter_names: tuple[str, ...] = ()
     """The only drafters for the request, all of which draft; if empty, the pool chooses."""
     resumable: bool = False

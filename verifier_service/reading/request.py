@@ -139,6 +139,7 @@ class RequestReader:
             spec=spec,
             prompt_length=len(prompt),
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
+            is_answer=request.HasField("messages") and not request.messages.continue_final_message,
             stops=stops,
             speculate=speculate,
             drafter_names=drafter_names,

@@ -32,6 +32,9 @@ from verifier_service.running.request_times import RequestTimes
 from verifier_service.running.speculation_counts import SpeculationCounts
 from verifier_service.running.stop_strings import StopStrings
 
+_LOOKED_AT = 8
+"""Tokens at the end of a prompt whose text decides whether the output's first space is one."""
+
 
 class RunningRequest:
     """Turns the engine's outcomes into events.
@@ -66,7 +69,8 @@ class RunningRequest:
         self._numerics = numerics
         self._requests = requests
         self._on_read = on_read
-        self._text = tokenizer.stream(special_tokens=order.special_tokens)
+        before = [] if order.is_answer else order.prompt[-_LOOKED_AT:]
+        self._text = tokenizer.stream(special_tokens=order.special_tokens, before=before)
         self._characters = 0
         """Characters of the output's text, before a stop string is removed."""
         self._stops = StopStrings(order.stops, include=order.include_stop)

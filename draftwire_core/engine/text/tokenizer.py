@@ -76,6 +76,9 @@ class Tokenizer:
         """The texts of single tokens."""
         self.joins_texts = (parts.get("decoder") or {}).get("type") == "ByteLevel"
         """Whether a text is that of its tokens, one after the other, as far as each is whole characters."""
+        steps = (parts.get("decoder") or {}).get("decoders", [parts.get("decoder") or {}])
+        self.takes_space = not {"Strip", "Metaspace"}.isdisjoint(step.get("type") for step in steps)
+        """Whether the first space is taken off a text, as decoders of SentencePiece do."""
         self._decoded: tuple[dict[int, str], dict[int, str]] = ({}, {})
         """Texts of single tokens, with and without those of special ones."""
         self.bytes_per_token = bytes_per_token(parts)
@@ -307,19 +310,32 @@ class Tokenizer:
             roles["turn_start"] = specials[min(others)[1]]
         return roles
 
-    def stream(self, *, special_tokens: bool = False) -> TextStream:
-        """A new stream that decodes one sequence. special_tokens: whether special tokens stay in its text."""
-        return TextStream(self, special_tokens=special_tokens)
+    def stream(self, *, special_tokens: bool = False, before: Sequence[int] = ()) -> TextStream:
+        """A new stream that decodes one sequence. special_tokens: whether special tokens stay in its text. before: the
+        last tokens of a text that it goes on from; after none it is a text of its own."""
+        return TextStream(self, special_tokens=special_tokens, before=before)
 
 
 class TextStream:
     """Decodes the ids of one sequence incrementally, without splitting a character."""
 
-    def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = False):
+    def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = False, before: Sequence[int] = ()):
         self._tokenizer = tokenizer
         self._skips = not special_tokens
-        self._decoder = DecodeStream(skip_special_tokens=self._skips)
+        self._decoder = DecodeStream(ids=self._end_of(before), skip_special_tokens=self._skips)
         self._held: list[int] = []
+
+    def _end_of(self, before: Sequence[int]) -> list[int]:
+        """The last of some tokens that have a text of whole characters, as far as no special token is behind it; none
+        if they do not matter: the first space is taken off a text, but not one after another text."""
+        end: list[int] = []
+        text = ""
+        for token in reversed(before if self._tokenizer.takes_space else ()):
+            if (text and not text.endswith(_PARTIAL)) or (self._skips and token in self._tokenizer.specials):
+                break
+            end.insert(0, token)
+            text = self._tokenizer.decode(end, skip_special_tokens=self._skips)
+        return [] if text.endswith(_PARTIAL) else end
 
     def push(self, token_id: int) -> str:
         """The text that became final with this token; empty while a character is incomplete."""

@@ -241,6 +241,18 @@ async def test_a_suffix_is_part_of_the_prompt() -> None:
     reader.close()
 
 
+async def test_an_answer_is_a_text_of_its_own_unless_it_is_continued() -> None:
+    inner = AutoTokenizer.from_pretrained(MODELS / "target")
+    inner.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    reader = RequestReader(Tokenizer(inner), len(inner), CONTEXT, kv_tokens=1000, pool=TextPool())
+    asked = pb.ChatMessages(messages=[pb.ChatMessage(role="assistant", content="def f")])
+    begun = pb.ChatMessages(messages=asked.messages, continue_final_message=True)
+    prompts: list[dict[str, Any]] = [{"text": "def f"}, {"messages": asked}, {"messages": begun}]
+    found = [await reader.read(pb.GenerateRequest(**prompt)) for prompt in prompts]
+    assert [each.is_answer for each in found] == [False, True, False]
+    reader.close()
+
+
 async def test_a_text_with_a_token_that_the_target_lacks_is_refused() -> None:
     """Some tokenizers have added tokens beyond the vocabulary of their models, which stop at such an id."""
     inner = AutoTokenizer.from_pretrained(MODELS / "target")

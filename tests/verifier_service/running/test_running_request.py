@@ -3,6 +3,7 @@
 import asyncio
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from draftwire_core.engine.sampling.sampling_params import SamplingParams
 from draftwire_core.engine.text.token_texts import TokenTexts
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
+from tests.harness.models import byte_tokenizers
 from tests.harness.services.in_process_verifier import Output
 from tests.harness.waiting import PATIENCE
 from verifier_service.reading.generate_order import GenerateOrder
@@ -131,6 +133,20 @@ async def test_started_chunks_finished(requests: Requests) -> None:
     assert (output.finished.usage.prompt_tokens, output.finished.usage.completion_tokens) == (3, 3)
     assert 0 <= output.finished.usage.first_token_seconds <= output.finished.usage.total_seconds
     assert (output.finished.speculation.steps, output.finished.speculation.hits) == (2, 1)
+
+
+async def test_a_text_that_goes_on_from_the_prompt_keeps_its_space(eos: int) -> None:
+    """Tokenizers as Llama 2's take the first space off a text, as which an answer in a conversation counts."""
+    spaced = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=byte_tokenizers.backend("spaced")))
+    prompt, output = (spaced.encode(text, add_special_tokens=False) for text in ("what is", "Paris now"))
+    texts = []
+    for is_answer in (False, True):
+        spec = SequenceSpec(sequence_id=9, tokens=prompt, max_length=99, sampling=SamplingParams())
+        order = GenerateOrder("r", spec, len(prompt), prompt_was_text=True, stops=(), speculate=True)
+        request = RunningRequest(replace(order, is_answer=is_answer), spaced)
+        Requests(spaced, eos).step(request, output, finish=Finish.LENGTH)
+        texts.append((await collect(request)).text)
+    assert texts == [" Paris now", "Paris now"]
 
 
 async def test_a_caller_that_reads_slowly_gets_all_in_one_chunk(requests: Requests) -> None:

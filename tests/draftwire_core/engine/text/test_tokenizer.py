@@ -81,6 +81,27 @@ class TestStream:
         pieces, rest = streamed(stripping.encode(f" {text}", add_special_tokens=False), stripping)
         assert "".join(pieces) + rest == text
 
+    @given(text=texts, cut=st.integers(0, 60))
+    @example(text="is Paris", cut=1)
+    @example(text="a🐍 b", cut=5)
+    @example(text="  a", cut=2)
+    @example(text="   ", cut=2)
+    @settings(max_examples=100, deadline=None)
+    def test_a_text_that_goes_on_keeps_its_first_space(self, text: str, cut: int) -> None:
+        made = untouched("spaced")
+        tokens = made.encode(text)
+        before, after = tokens[:cut], tokens[cut:]
+        for skips in (True, False):
+            begun, whole = (made.decode(each, skip_special_tokens=skips) for each in (before, tokens))
+            stream = made.stream(special_tokens=not skips, before=before)
+            written = "".join(map(stream.push, after)) + stream.flush()
+            assert REPLACEMENT in begun or begun + written == whole
+
+    def test_a_text_behind_a_special_token_is_one_of_its_own(self) -> None:
+        made = untouched("spaced")
+        stream = made.stream(before=[*made.encode("a"), min(made.specials)])
+        assert "".join(map(stream.push, made.encode("b c", add_special_tokens=False))) == "b c"
+
     def test_a_text_goes_on_behind_bytes_that_spoil_it(self) -> None:
         made = tokenizer("fallback")
         space, odd = (made.vocabulary().by_spelling[each] for each in (b" ", b"\x80"))
