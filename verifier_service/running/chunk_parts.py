@@ -57,7 +57,7 @@ class PendingChunk:
         self._rejected += [
             {
                 "token_id": draft.token,
-                "text": tokenizer.decode_one(draft.token),
+                "text": tokenizer.shown(draft.token),
                 "source": self._number(drafter_of(draft.source)),
                 "position": draft.position,
                 "depth": draft.depth,

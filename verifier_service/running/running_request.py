@@ -271,7 +271,7 @@ class RunningRequest:
         self.times.token()
         self.tokens.append(token)
         chunk = self._chunk
-        chunk.add(token, self._tokenizer.decode_one(token), drafter, self._characters)
+        chunk.add(token, self._tokenizer.shown(token), drafter, self._characters)
         chunk.text += self._read(token, len(self.tokens) - self.order.prompt_length)
         if log_probs is not None:
             chunk.log_probs.append(log_probs)

@@ -154,6 +154,10 @@ class Tokenizer:
             text = known[token_id] = self.decode([token_id], skip_special_tokens=skip_special_tokens)
         return text
 
+    def shown(self, token_id: int) -> str:
+        """Text of one token for display, with the space that begins it; empty for a special one."""
+        return "" if token_id in self.specials else self.texts.of(token_id).text
+
     def use_chat_template(self, file: Path) -> None:
         """Replaces the chat template by that of a file (Jinja). Raises ModelLoadError if it is none."""
         try:

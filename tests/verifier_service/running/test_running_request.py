@@ -145,7 +145,9 @@ async def test_a_text_that_goes_on_from_the_prompt_keeps_its_space(eos: int) -> 
         order = GenerateOrder("r", spec, len(prompt), prompt_was_text=True, stops=(), speculate=True)
         request = RunningRequest(replace(order, is_answer=is_answer), spaced)
         Requests(spaced, eos).step(request, output, finish=Finish.LENGTH)
-        texts.append((await collect(request)).text)
+        _, chunk, _ = [event async for event in request.events()]
+        texts.append(chunk.chunk.text)
+        assert "".join(chunk.chunk.token_texts) == " Paris now"
     assert texts == [" Paris now", "Paris now"]
 
 
