@@ -18,8 +18,10 @@ from draftwire_core.pool.announcing.drafter_fields import check_text
 from draftwire_core.pool.drafter.pooled_drafter import DETACHED, DrafterEvents, PooledDrafter
 from draftwire_core.pool.drafter.speculated_request import SpeculatedRequest
 from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.process.memory import free_locals, trim_heap
+from draftwire_core.runtime.process.threads import call_in_thread
 from draftwire_core.runtime.rpc.handshake import incompatible
 from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop
@@ -33,12 +35,22 @@ class EngineDrafter(PooledDrafter):
 
     contact_seconds = 600.0  # it may have to fetch and load a model
 
-    def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, events: DrafterEvents):
-        """make: called in a thread of its own; raises ServiceError, which the drafter then shows permanently."""
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        make: Callable[[], Drafter],
+        steps: StepLoop,
+        events: DrafterEvents,
+        shutdown: Shutdown,
+    ):
+        """make: called in a thread of its own, without which the process may end; raises ServiceError, which the
+        drafter then shows permanently."""
         super().__init__(name, address, events)
         self.trusted = True
         self._make = make
         self._steps = steps
+        self._shutdown = shutdown
         self._open: set[int] = set()
         self._released = asyncio.Event()
         self._abandoned = threading.Event()
@@ -61,7 +73,7 @@ class EngineDrafter(PooledDrafter):
     async def run(self) -> None:
         """Makes the drafter and adds it to the engine, then waits until it is released."""
         try:
-            drafter = await asyncio.to_thread(self._load)
+            drafter = await call_in_thread(self._load, name="drafter-load", shutdown=self._shutdown)
         except ServiceError as error:
             free_locals(error)
             if self._released.is_set():
@@ -135,11 +147,13 @@ class EngineDrafter(PooledDrafter):
 class EngineDrafterFactory:
     """Makes drafters in the engine's thread from `local:` addresses."""
 
-    def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool], tokenizer: Tokenizer):
-        """uses_hub: whether the model of a normalized address may be a hub id. tokenizer: the target's."""
+    def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool], tokenizer: Tokenizer, shutdown: Shutdown):
+        """uses_hub: whether the model of a normalized address may be a hub id. tokenizer: the target's. shutdown: of
+        the process, which may end while a drafter is being made."""
         self._tokenizer = tokenizer
         self._steps = steps
         self._uses_hub = uses_hub
+        self._shutdown = shutdown
 
     def read(self, field: str, address: str) -> str:
         """Returns the normalized form of an address in a request's field. Raises ServiceError."""
@@ -152,4 +166,4 @@ class EngineDrafterFactory:
         make = partial(
             make_drafter, address, engine.model, hub=hub, engine=DraftedEngine(engine.limits, self._tokenizer)
         )
-        return EngineDrafter(name, address, make, self._steps, events)
+        return EngineDrafter(name, address, make, self._steps, events, self._shutdown)

@@ -62,6 +62,8 @@ class Surroundings:
     """Runs once in the engine's thread."""
     on_failure: Callable[[BaseException], None]
     """Called with what ended the engine."""
+    shutdown: Shutdown
+    """Of the process, which may end while a drafter is being made."""
     texts: TextPool
     """Threads that read texts."""
     trusted: Collection[str] = ()
@@ -121,6 +123,7 @@ async def _serve(
             tasks=tasks,
             prepare=lambda: set_threads(settings),
             on_failure=shutdown.fail,
+            shutdown=shutdown,
             texts=TextPool(server.heap.note),
             trusted=trusted,
             announcements=announcements,
@@ -190,7 +193,7 @@ def assemble(settings: VerifierSettings, target: Target, around: Surroundings) -
             PoolLimits(engine.limits.max_tree_nodes, settings.max_drafters, settings.drafters_at_once),
             trusted=around.trusted,
             announcements=around.announcements,
-            local=EngineDrafterFactory(steps, around.uses_hub, tokenizer),
+            local=EngineDrafterFactory(steps, around.uses_hub, tokenizer, around.shutdown),
             clocks=around.clocks,
             intake=intake,
         ),

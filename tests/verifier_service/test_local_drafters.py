@@ -256,6 +256,24 @@ class TestInThePool:
         said = [(line["event"], line["address"], line["log_level"]) for line in logs]
         assert said == [("loading cancelled", NGRAM, "info")]
 
+    async def test_the_process_may_end_during_a_load_without_an_end(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As of a model whose chat template renders for ever."""
+        end = threading.Event()
+
+        def load(options: NgramOptions, target: PackedModel, *_: Any) -> Any:
+            end.wait()
+
+        monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, load))
+        drafter = verifier.pool.membership.add(NGRAM)
+        await verifier.until(lambda: bool(verifier.shutdown.left_behind))
+        (thread,) = verifier.shutdown.left_behind
+        assert thread.daemon
+        verifier.pool.membership.dismiss(drafter)
+        end.set()
+        await verifier.until(lambda: not verifier.shutdown.left_behind)
+
     async def test_a_hub_id_of_a_caller_is_refused_before_the_hub_is_asked(self, verifier: InProcessVerifier) -> None:
         for model, words in (
             ("lab/draft", "and models of the hub are not fetched for callers without --allow-hub-models"),

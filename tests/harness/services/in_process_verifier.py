@@ -25,6 +25,7 @@ from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.pool.drafter.service_drafter import Connect
 from draftwire_core.pool.standing.standings import DrafterClocks
+from draftwire_core.runtime.process.lifecycle import Shutdown
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.rpc.in_process_stream import InProcessStream, in_process_call
 from draftwire_core.runtime.rpc.message_stream import MessageStream, StreamBroken
@@ -220,6 +221,7 @@ class InProcessVerifier:
         self.network = network
         self.pool = verifier.pool
         self.failures: list[BaseException] = []
+        self.shutdown = Shutdown()
         self.dead = False
         """Set by a test that has killed the engine, which then frees no more slots."""
 
@@ -329,6 +331,7 @@ async def _verifier(
             tasks=tasks,
             prepare=lambda: torch.set_num_threads(1),
             on_failure=failures.append,
+            shutdown=Shutdown(),
             texts=TextPool(),
             **({"fetch_weights": network.fetch_weights} | around),
         )
@@ -336,7 +339,7 @@ async def _verifier(
         engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()
         made = InProcessVerifier(checkpoint, verifier, engine, network)
-        made.failures = failures
+        made.failures, made.shutdown = failures, surroundings.shutdown
         try:
             yield made
             engine.go_on()
