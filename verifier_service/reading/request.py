@@ -253,11 +253,16 @@ class RequestReader:
 
     def _spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Returns the tokens of each word, with and without a leading space."""
+        encode = partial(self._tokenizer.encode, add_special_tokens=False)
+        line = encode("\n")
         found: dict[tuple[int, ...], None] = {}
         for word in words:
             bare = word.lstrip(" ") or word
-            for text in (bare, f" {bare}"):
-                spelled = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            other = encode(f" {bare}")
+            # A space that is put before each text is before the first spelling; behind a line break there is none.
+            if self._tokenizer.takes_space and (inside := encode(f"\n{bare}"))[: len(line)] == line:
+                other = inside[len(line) :]
+            for spelled in map(tuple, (encode(bare), other)):
                 if spelled and max(spelled) < self._vocab_size:  # the target has no other tokens
                     found[spelled] = None
         return tuple(found)

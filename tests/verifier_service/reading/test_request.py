@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -16,6 +16,7 @@ from draftwire_core.engine.acceptance.acceptance import COUPLED
 from draftwire_core.engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.errors import ServiceError
+from tests.harness.models import byte_tokenizers
 from verifier_service.reading import acceptance as acceptance_reader
 from verifier_service.reading.generate_order import GenerateOrder
 from verifier_service.reading.request import RequestReader
@@ -300,6 +301,16 @@ async def test_a_bad_word_is_spelled_with_a_space_before_it_and_without() -> Non
     texts = [tokenizer.decode(word) for word in found.changes.bad_words]
     assert texts == ["return", " return", " ", "  ", "subtraction first", " subtraction first"]
     assert min(len(word) for word in found.changes.bad_words) == 1 < len(found.changes.bad_words[-1])
+
+
+async def test_a_bad_word_without_a_space_is_found_where_each_text_begins_with_one() -> None:
+    """Tokenizers as Llama 2's put a space before a word, too, that is a text of its own."""
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=byte_tokenizers.backend("spaced")))
+    reader = RequestReader(tokenizer, 4096, CONTEXT, kv_tokens=1000, pool=TextPool())
+    found = await read(reader, sampling=SamplingParams(bad_words=["self"]))
+    spelled = {tuple(tokenizer.texts.of(token).text for token in word) for word in found.changes.bad_words}
+    assert spelled >= {("self",), (" ", "self")}
+    reader.close()
 
 
 async def test_a_word_the_target_has_no_token_for_cannot_come(checkpoint: Path) -> None:
