@@ -14,6 +14,9 @@ _TWICE = re.compile(rf"\.\*({_ATOM})\1")
 _ALL = re.compile(rf"\^?({_ATOM}|{_CLASS}|\\[dswDSW])([*+])\$")
 _DECIMALS = re.compile(r"(.*\(\?:\\d\{0,\d+\}\|)\(\?=\[\\d\.\]\{1,\d+\}0\*\$\)([^$|()]*)\$\)")
 """The digits of a decimal of pydantic with a limit of their number, which its first alternative, with no end, drops."""
+_DURATION = r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
+"""Durations of zod, whose look-aheads demand that something is said at all, and behind T."""
+_SAID = r"\d[WYMDHS]$"
 _ANYWHERE = r"[\s\S]"
 
 
@@ -24,6 +27,8 @@ def without_lookahead(pattern: str) -> list[str] | None:
     the same character twice in succession, or of a text of the same characters alone. The dot counts as any character
     there, since a JSON text on one line is meant. Of pydantic's decimals only plain numbers are left.
     """
+    if pattern == _DURATION:
+        return [re.sub(r"\(\?[=!][^)]*\)", "", pattern), _SAID]
     if not pattern.startswith("^"):
         return None
     rest, more = pattern[1:], []

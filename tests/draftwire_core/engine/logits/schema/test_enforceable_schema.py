@@ -127,6 +127,12 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
     "a text that is not blank": (
         {"type": "string", "pattern": r"^(?!\s*$).+"}, ['"a"', '" a "', '"a b"'], ['""', '" "', '"  "']
     ),
+    "a duration of zod": (
+        {"type": "string", "format": "duration", "pattern": "^P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?(\\d+M)?(\\d+D)?"
+         "(T(?=\\d)(\\d+H)?(\\d+M)?(\\d+([.,]\\d+)?S)?)?)$"},
+        ['"P3W"', '"P1Y2M3D"', '"PT5M"', '"P1DT1H30M"'],
+        ['"P"', '"PT"', '"P1DT"', '"P1Y3W"', '"1D"'],
+    ),
     "no text of one letter alone": ({"type": "string", "pattern": "^(?!a+$)[ab]*$"}, ['""', '"ab"'], ['"a"', '"aa"']),
     "a secret": ({"type": "string", "format": "password", "writeOnly": True}, ['"x y"'], ["1"]),
     "bytes": ({"type": "string", "format": "byte"}, ['"aGk="', '""'], ['"a"', '"hällo"']),
