@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -225,16 +224,16 @@ def weights_share(target: PackedModel, layers: int) -> float:
 
 
 def _try_out(view: PackedModel, layers: int) -> None:
-    """Runs a trial pass on a pool and a cache of its own, next to the engine's passes. Raises ModelLoadError."""
-    trial = copy.copy(view)
-    trial.pool, trial.cache = SlotPool(1), view.cache.empty(1)
-    builder = BatchBuilder()
-    slots = trial.pool.take(1)
-    builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
-    try:
-        trial.forward(builder.build(trial.group_size, trial.device))
-    except Exception as problem:
-        # Third-party model code may raise anything when it is run in a way it was not written for.
-        raise ModelLoadError(f"{view.name} cannot run: {type(problem).__name__}: {problem}") from problem
-    if trial.cache.layers != layers:
-        raise ModelLoadError(f"{view.name}: expected {layers} attention layers, found {trial.cache.layers}")
+    """Runs a trial pass on a pool, a cache and steps of its own, next to the engine's passes. Raises ModelLoadError."""
+    with view.other_slots(SlotPool(1)):
+        builder = BatchBuilder()
+        slots = view.pool.take(1)
+        builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
+        try:
+            view.forward(builder.build(view.group_size, view.device))
+        except Exception as problem:
+            # Third-party model code may raise anything when it is run in a way it was not written for.
+            raise ModelLoadError(f"{view.name} cannot run: {type(problem).__name__}: {problem}") from problem
+        found = view.cache.layers
+    if found != layers:
+        raise ModelLoadError(f"{view.name}: expected {layers} attention layers, found {found}")

@@ -30,8 +30,11 @@ from tests.harness.engine.engines import (
     plain_logits,
     random_tokens,
     tiny_model,
+    walk,
 )
 from tests.harness.engine.special_models import early_model, truncated
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+from tests.harness.kernels.untried_kernels import untried_kernels
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +247,19 @@ class TestMaking:
         drafter = early_exit_drafter(EarlyExitOptions(layers=1), model)
         assert drafter.model.pool is model.pool
         assert model.pool.used == 0
+
+    def test_its_trial_leaves_the_slots_of_a_target_on_a_gpus_kernels_alone(self) -> None:
+        pytest.importorskip("triton")
+        prepare_interpreter()
+        with untried_kernels():
+            model = PackedModel(tiny_model("Llama", num_hidden_layers=2), 20, kernels=True)
+        walk(model, [random_tokens(4, seed=1)], [3], trees=False)
+        before = [each.clone() for pair in model.cache._layers.values() for each in pair]
+        assert len(before) == 4
+        drafter = early_exit_drafter(EarlyExitOptions(layers=1), model)
+        assert drafter.model.cache is model.cache
+        after = [each for pair in model.cache._layers.values() for each in pair]
+        assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
     def test_without_layers_it_is_no_drafter(self) -> None:
         with pytest.raises(FieldError, match="layers: must be given"):
