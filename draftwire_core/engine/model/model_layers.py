@@ -7,10 +7,11 @@ from contextlib import contextmanager, nullcontext
 from typing import cast
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from draftwire_core.engine.kv.kv_slots import KvCache
-from draftwire_core.engine.model.attention.packed_attention import current_pass, packed_context
+from draftwire_core.engine.model.attention.packed_attention import current_pass, in_packed_pass, packed_context
 from draftwire_core.engine.model.features.taps import TapReading
 from draftwire_core.engine.model.layers.compiled_decoder import CompiledDecoder
 from draftwire_core.engine.model.layers.compiled_pass import CompiledPass
@@ -86,10 +87,15 @@ class ModelLayers:
 
     @contextmanager
     def _kept(self, states: list[torch.Tensor]) -> Iterator[None]:
-        """Keeps the output head's inputs, in passes within this context, in a list."""
-        hook = self._model.get_output_embeddings().register_forward_pre_hook(
-            lambda _, inputs: states.append(inputs[0].to(self._dtype))
-        )
+        """Keeps the output head's inputs, in the running pass, in a list."""
+        under_way = current_pass()
+
+        def keep(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            # Drafters that use the target's head are loaded, and so tried, in other threads meanwhile.
+            if in_packed_pass() and current_pass() is under_way:
+                states.append(inputs[0].to(self._dtype))
+
+        hook = self._model.get_output_embeddings().register_forward_pre_hook(keep)
         try:
             yield
         finally:

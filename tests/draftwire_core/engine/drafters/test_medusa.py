@@ -1,6 +1,7 @@
 """Medusa heads beside a target: they see its hidden states, and no token depends on their guesses."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,25 @@ def test_the_logits_have_the_same_bits_with_states_and_without() -> None:
     logits, states = model.forward_with_states(batch)
     assert torch.equal(logits, alone)
     assert states.shape == (3, 64)
+
+
+def test_states_are_those_of_the_pass_whoever_else_uses_the_head_meanwhile() -> None:
+    """Drafters that use the target's head are loaded in threads of their own."""
+    model = packed(tiny_model("Llama"), 100)
+    builder = BatchBuilder()
+    slots = model.pool.take(9)
+    rows = [builder.add_row(5 + i, i, int(slots[i]), wants_logits=i > 5) for i in range(9)]
+    builder.add_lane(slots[:0], rows)
+    batch = builder.build(model.group_size, model.device)
+    _, expected = model.forward_with_states(batch)
+    head = model.model.get_output_embeddings()
+
+    def use_head(*_: object) -> None:
+        with ThreadPoolExecutor(1) as other, torch.no_grad():
+            other.submit(head, torch.zeros(1, 5, 64)).result()
+
+    model.model.model.layers[0].register_forward_hook(use_head)
+    assert torch.equal(model.forward_with_states(batch)[1], expected)
 
 
 def test_states_cost_nothing_where_nobody_drafts_from_them(
