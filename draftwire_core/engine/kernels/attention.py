@@ -18,7 +18,10 @@ from draftwire_core.engine.kernels.library import LANES, library, loaded
 from draftwire_core.engine.kernels.structs import Attention
 
 _QUERIES = 16
-"""Queries per tile in the compiled code."""
+"""Most queries per tile in the compiled code."""
+_MOST_SCORES = 1 << 28
+"""Floats of all threads' scores, 1 GiB, beyond which tiles have fewer queries: with 64 threads, 16 queries of a context
+of 131072 tokens took gigabytes, which nobody has set aside."""
 MOST_DIM = 512
 """Largest head dimension that the compiled code supports."""
 
@@ -50,10 +53,12 @@ class ScratchSize(NamedTuple):
     """Floats per thread."""
 
     @classmethod
-    def of(cls, lanes: SlotLanes, shared: int) -> ScratchSize:
-        """The size for a batch. shared: query heads per key-value head."""
+    def of(cls, lanes: SlotLanes, shared: int, threads: int) -> ScratchSize:
+        """The size for a batch. shared: query heads per key-value head, 0 without attention."""
         longest = -(-(lanes.longest + LANES) // LANES) * LANES
-        return cls(longest, min(lanes.widest, _QUERIES) * shared * longest)
+        of_query = shared * longest
+        queries = max(1, min(lanes.widest, _QUERIES, _MOST_SCORES // max(1, threads * of_query)))
+        return cls(longest, queries * of_query)
 
 
 def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
@@ -89,9 +94,9 @@ def attend(
     value_dim = elements(values)
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
     shared = heads // kv_heads
-    size = ScratchSize.of(lanes, shared)
-    sink_scores = None if sinks is None else sinks.float().contiguous()
     threads = torch.get_num_threads()
+    size = ScratchSize.of(lanes, shared, threads)
+    sink_scores = None if sinks is None else sinks.float().contiguous()
     scratch = torch.empty(threads, size.scores, dtype=torch.float32)
     call = Attention(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),

@@ -161,7 +161,7 @@ typedef struct {
     int64_t window;        /* 0 for none */
     int64_t chunk;         /* 0 for none: a query sees only keys of its own chunk of so many positions */
     int64_t lane_count;
-    int64_t scratch_size;  /* floats per thread */
+    int64_t scratch_size;  /* floats per thread: room for the scores of a tile's queries, one at least */
     float softcap;         /* 0 for none */
     int32_t kv_type;
 } Attention;

@@ -154,7 +154,7 @@ class CompiledDecoder:
         """
         library, threads = loaded(), torch.get_num_threads()
         rows, wanted, lanes = len(batch), len(batch.wanted), batch.slot_lanes
-        size = ScratchSize.of(lanes, self.layers.room.shared)
+        size = ScratchSize.of(lanes, self.layers.room.shared, threads)
         self.layers.place(cache)
         memory = self._memory_for(max(rows, wanted), threads * size.scores)
         hidden, residual = memory.views(rows)

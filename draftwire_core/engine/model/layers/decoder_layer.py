@@ -191,7 +191,7 @@ class CompiledLayer:
         rows = hidden.shape[1]
         cosines, sines = (None, None) if angles is None else (each[0].float().contiguous() for each in angles)
         lanes, threads = batch.slot_lanes, torch.get_num_threads()
-        size = ScratchSize.of(lanes, room.shared)
+        size = ScratchSize.of(lanes, room.shared, threads)
         single = hidden.new_empty(0, dtype=torch.float32)
         sizes = {
             "normed": rows * room.inputs, "product": rows * room.product, "gated": rows * room.gated,

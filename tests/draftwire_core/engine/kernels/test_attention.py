@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwire_core.engine.kernels import attention as compiled_attention
-from draftwire_core.engine.kernels.attention import SlotLanes, attend
+from draftwire_core.engine.kernels.attention import ScratchSize, SlotLanes, attend
 from draftwire_core.engine.kernels.kv_rows import as_float16, rounded, widened
 from draftwire_core.engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from draftwire_core.engine.model.attention import packed_attention
@@ -195,6 +195,25 @@ def test_threads_change_no_bit(window: int | None) -> None:
     for count in (2, 3, 20):
         torch.set_num_threads(count)
         assert torch.equal(attend(lanes, query, keys, values, window, None, None), alone)
+
+
+@pytest.mark.parametrize("window", [None, 33])
+def test_the_memory_for_scores_changes_no_bit(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, values = stored(2, 64, torch.bfloat16, 1), stored(2, 64, torch.bfloat16, 2)
+    lanes = lanes_of([slots(300, 1), slots(410, 2), slots(20, 3)], [0, 409, 10])
+    query = torch.randn(6, len(lanes.rows), 64)
+    whole = attend(lanes, query, keys, values, window, None, None)
+    for queries in (0, 1, 3):  # of a tile; one at least
+        room = queries * torch.get_num_threads() * 3 * ScratchSize.of(lanes, 3, 1).longest
+        monkeypatch.setattr(compiled_attention, "_MOST_SCORES", room)
+        assert torch.equal(attend(lanes, query, keys, values, window, None, None), whole)
+
+
+def test_scores_of_a_long_context_take_bounded_memory() -> None:
+    none = np.empty(0, dtype=np.int64)
+    lanes = SlotLanes(none, none.reshape(0, 3), none, none, longest=1 << 17, widest=256)
+    assert 4 * 64 * ScratchSize.of(lanes, 8, 64).scores <= 1 << 30
+    assert ScratchSize.of(lanes, 8, 2).scores == 16 * 8 * ScratchSize.of(lanes, 8, 2).longest  # few threads need none
 
 
 def test_the_slots_a_sequence_has_change_no_bit() -> None:

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#define QUERIES 16 /* of one lane per tile: keys are read once for all of them */
+#define QUERIES 16 /* of one lane per tile, at most: keys are read once for all of them */
 #define GROUP 4    /* heads whose sums are held in registers at once */
 #define LEAST_PRODUCTS 262144 /* with fewer, waking a thread costs more than it saves */
 
@@ -33,9 +33,16 @@ INLINE void cap_scores(float *scores, int64_t first, int64_t end, float softcap)
         store_vec(scores, p, tanh_vec(load_vec(scores, p, 0) / softcap) * softcap, 0);
 }
 
+/* Returns the most queries of a tile: as many as a thread has room for the scores of. */
+static int64_t queries_of(const Attention *a) {
+    const int64_t room = a->scratch_size / (a->shared * a->longest);
+    return room < QUERIES ? room : QUERIES;
+}
+
 /* Returns the number of tiles of a lane's queries per key-value head. */
 static int64_t tiles_of(const Attention *a, int64_t lane) {
-    return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + QUERIES - 1) / QUERIES;
+    const int64_t queries = queries_of(a);
+    return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + queries - 1) / queries;
 }
 
 /* Returns the first slot that a query at the end of `count` slots sees. */

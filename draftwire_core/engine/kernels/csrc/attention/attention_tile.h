@@ -295,12 +295,13 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
 ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Attention *a = call;
     float *scratch = a->scratch + thread_id * a->scratch_size;
+    const int64_t queries = queries_of(a);
     int64_t begin = 0; /* first tile of the lane */
     for (int64_t l = 0; l < a->lane_count && begin < last; l++) {
         const int64_t *lane = a->lanes + 3 * l, tiles = tiles_of(a, l), end = begin + tiles * a->kv_heads;
         for (int64_t t = first > begin ? first : begin; t < last && t < end; t++) {
-            int64_t query = lane[1] + (t - begin) % tiles * QUERIES, head = (t - begin) / tiles;
-            int64_t next = query + QUERIES < lane[2] ? query + QUERIES : lane[2];
+            int64_t query = lane[1] + (t - begin) % tiles * queries, head = (t - begin) / tiles;
+            int64_t next = query + queries < lane[2] ? query + queries : lane[2];
             const int64_t *seen = a->seen + lane[0];
             if (a->kv_type == Q8_0_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, Q8_0_KV);
             else if (a->kv_type == BF16_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, BF16_KV);
