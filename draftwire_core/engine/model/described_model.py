@@ -12,6 +12,7 @@ from draftwire_core.engine.model.backends.backend import Backend, StepRunner
 from draftwire_core.engine.model.cuda.slots.draft_steps import DraftSteps
 from draftwire_core.engine.model.model_facts import (
     WIDENED_ON_GPUS,
+    architecture_of,
     block_types,
     dtype_name,
     eos_token_ids,
@@ -77,7 +78,7 @@ class DescribedModel:
         """Returns which of two sets of rotary factors is used, "short" or "long"; None in models with one set."""
         self.text_part_of: str | None = getattr(model, "text_part_of", None)
         """The class of the multimodal model whose text part this is, if it is one."""
-        self.architecture = self.text_part_of or type(model).__name__
+        self.architecture = architecture_of(model)
         self.eos_token_ids = eos_token_ids(model, self.vocab_size)
 
     @property

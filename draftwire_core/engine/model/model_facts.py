@@ -17,6 +17,12 @@ WIDENED_ON_GPUS = ("f16",)
 """Types of linear layers' weights that become bfloat16 on GPUs."""
 
 
+def architecture_of(model: PreTrainedModel) -> str:
+    """Name of a model's class; for the text part of a multimodal model, of that one's."""
+    whole: str | None = getattr(model, "text_part_of", None)
+    return whole or type(model).__name__
+
+
 def parameter_count(model: PreTrainedModel) -> int:
     """Number of parameters, weights in blocks included. Weights that modules share count once."""
     found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}

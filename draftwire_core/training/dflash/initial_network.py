@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config
 from draftwire_core.engine.drafters.dflash.dflash_config import DflashConfig
 from draftwire_core.engine.drafters.dflash.dflash_files import Dflash, dflash_model, feature_map
 from draftwire_core.engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
+from draftwire_core.engine.model.model_facts import architecture_of
 from draftwire_core.engine.model.shallow_model import decoder_layers
 from draftwire_core.training.frozen_target.network_shape import layers_like, shallow_layers
 from draftwire_core.training.frozen_target.network_trainer import with_targets
@@ -134,7 +135,7 @@ def _configuration(base: PreTrainedModel, options: InitialOptions, target_ids: t
         aux_layers=layers_read(int(base.config.get_text_config(decoder=True).num_hidden_layers)),
         block_size=options.block,
         mask_token=options.mask_token,
-        target_architectures=(type(base).__name__,),
+        target_architectures=(architecture_of(base),),
     )
 
 

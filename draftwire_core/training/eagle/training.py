@@ -15,6 +15,7 @@ from draftwire_core.engine.drafters.eagle.eagle_config import EagleConfig, usual
 from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, save_eagle
 from draftwire_core.engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from draftwire_core.engine.drafters.features.draft_network import HEAD, DraftNetwork
+from draftwire_core.engine.model.model_facts import architecture_of
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.eagle.unrolled import Unrolled
 from draftwire_core.training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
@@ -108,7 +109,7 @@ def _configuration(base: PreTrainedModel, draft_vocab_size: int, aux_layers: tup
         target_hidden_size=fields["hidden_size"],
         aux_layers=aux_layers or fitting,
         norm_before_residual=True,
-        target_architectures=(type(base).__name__,),
+        target_architectures=(architecture_of(base),),
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.model.reading.model_to_train import target_to_train_on
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.texts import Windows, read_texts, windows_of
 from draftwire_core.training.data.unfinished_training import CheckpointMismatch
@@ -69,10 +69,7 @@ def _prepare(order: TrainingOrder, ahead: int, say: Say) -> Prepared:
     checkpoint = Checkpoint.find(order.model)
     windows, held_out = _windows(order, ahead, checkpoint, texts, say)
     # If the target computes in bfloat16, what is trained sees the same states as when it drafts.
-    device = torch.device(order.device)
-    base = AutoModelForCausalLM.from_pretrained(
-        checkpoint.directory, dtype=resolve_dtype("auto", device), local_files_only=True
-    ).to(device)
+    base = target_to_train_on(checkpoint, torch.device(order.device))
     saved_as = AutoConfig.from_pretrained(checkpoint.directory, local_files_only=True).dtype or torch.float32
     return Prepared(checkpoint, base, windows, held_out, saved_as)
 

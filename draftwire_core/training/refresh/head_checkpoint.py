@@ -16,8 +16,8 @@ from draftwire_core.engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECT
 from draftwire_core.engine.drafters.eagle.eagle_files import Eagle, load_eagle
 from draftwire_core.engine.drafters.features.config_fields import CONFIG
 from draftwire_core.engine.drafters.features.draft_network import TargetShape
-from draftwire_core.engine.model.reading.model_to_train import model_to_train
-from draftwire_core.engine.model.reading.read_model import resolve_dtype
+from draftwire_core.engine.model.model_facts import architecture_of
+from draftwire_core.engine.model.reading.model_to_train import target_to_train_on
 from draftwire_core.engine.text.tokenizer import Tokenizer
 
 _AHEAD = 4
@@ -68,7 +68,7 @@ class HeadCheckpoint:
         fields = _fields(source, place)
         given = Checkpoint.find(target if target is not None else _named_target(source, fields))
         try:
-            base = model_to_train(given, resolve_dtype("auto", torch.device(device))).to(device)
+            base = target_to_train_on(given, torch.device(device))
             load = load_dflash if is_dflash(fields) else load_eagle
             network: Dflash | Eagle = load(place.directory, _shape_of(base), torch.float32)
             if len(network.model.get_decoder().layers) != 1 and not is_dflash(fields):
@@ -109,4 +109,4 @@ def _ahead(fields: dict[str, Any]) -> int:
 def _shape_of(base: PreTrainedModel) -> TargetShape:
     output = base.get_output_embeddings()
     layers = int(base.config.get_text_config(decoder=True).num_hidden_layers)
-    return TargetShape(layers, int(output.in_features), int(output.out_features), type(base).__name__)
+    return TargetShape(layers, int(output.in_features), int(output.out_features), architecture_of(base))

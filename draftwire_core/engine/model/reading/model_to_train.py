@@ -5,12 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
-from draftwire_core.engine.model.reading.quantisation import quantisation_of
+from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
+from draftwire_core.engine.model.reading.read_model import read_model, resolve_dtype
 from draftwire_core.engine.model.reading.text_part import whole_class
+
+
+def target_to_train_on(checkpoint: Checkpoint, device: torch.device) -> PreTrainedModel:
+    """Reads a target that a training leaves as it is, in the type that it is served in by default. What is read is what
+    is served, of a multimodal checkpoint the text part; quantised tensors are read as for `model_to_train`. Raises what
+    that does."""
+    if checkpoint.gguf is None:
+        with load_errors(f"model {checkpoint.name}"):
+            config = AutoConfig.from_pretrained(checkpoint.directory, local_files_only=True)
+            find_quantisation(checkpoint, config)
+        if quantisation_of(config) is None:
+            model = read_model(checkpoint, device, dtype="auto")
+            model.config.name_or_path = str(checkpoint.directory)
+            return model
+    return model_to_train(checkpoint, resolve_dtype("auto", device)).to(device)
 
 
 def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:

@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 import torch
 from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from typer.testing import CliRunner
 
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
 from draftwire_core.engine.drafters.eagle.eagle_files import load_eagle
+from draftwire_core.engine.drafters.features.draft_network import TargetShape
 from draftwire_core.engine.drafters.medusa_heads import load_heads
+from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.reading.model_to_train import target_to_train_on
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.cli import frozen_target
 from draftwire_core.training.data.texts import Windows
@@ -22,8 +27,11 @@ from draftwire_core.training.eagle.training import run as run_eagle
 from draftwire_core.training.frozen_target.order import DflashOrder, EagleOrder, MedusaOrder, TrainingError
 from draftwire_core.training.frozen_target.trainer import Progress
 from draftwire_core.training.medusa.training import run as run_medusa
+from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
+from tests.harness.models.shrunken import shrunken_config
+from tests.harness.models.tiny_checkpoint import write_tokenizer
 
 LOAD: dict[str, Any] = {"eagle3": load_eagle, "dflash": load_dflash}
 RUN: dict[str, tuple[Any, Any, dict[str, int]]] = {
@@ -77,6 +85,28 @@ def test_layers_are_like_the_first_of_a_target_whose_layers_differ(kind: str, tm
     )
     layers = trainer_of(kind, base, tmp_path).network.model.config
     assert (layers.head_dim, layers.num_key_value_heads) == (16, 2)
+
+
+@pytest.mark.parametrize(
+    ("type_of_model", "kind"),
+    # transformers has a causal model of the first one's text part, which has another name, and none of the others'.
+    [("qwen3_5", "eagle3"), ("mistral3", "dflash"), ("qwen3_vl", "medusa")],
+)
+def test_drafters_of_multimodal_targets_fit_what_is_served(type_of_model: str, kind: str, tmp_path: Path) -> None:
+    config = shrunken_config(type_of_model)
+    torch.manual_seed(0)
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config).save_pretrained(tmp_path / "target")
+    write_tokenizer(tmp_path / "target", 100)
+    checkpoint = Checkpoint.find(str(tmp_path / "target"))
+    base = target_to_train_on(checkpoint, torch.device("cpu"))
+    trainer_of(kind, base, tmp_path / "out", steps=1).train(lambda _: None)
+    served = PackedModel.load(checkpoint, slots=100)
+    if kind == "medusa":
+        assert load_heads(str(tmp_path / "out"), served.dtype).hidden_size == served.hidden_size
+        return
+    shape = TargetShape(served.layers, served.hidden_size, served.vocab_size, served.architecture)
+    assert LOAD[kind](tmp_path / "out", shape, served.dtype).config.target_architectures == (served.architecture,)
+    assert HeadCheckpoint.load(str(tmp_path / "out"), None, "cpu").base.dtype == served.dtype
 
 
 class Stopped(Exception):
