@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
-from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.load_errors import load_errors
 from draftwire_core.engine.model.reading.completeness import check_complete, without_report
 from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
@@ -32,21 +32,25 @@ def target_to_train_on(checkpoint: Checkpoint, device: torch.device) -> PreTrain
 
 def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:
     """Reads a model on the CPU. Raises ModelLoadError for a checkpoint that would not be served either, since tensors
-    are missing, left over or of other shapes; otherwise whatever transformers raises. What a library makes of quantised
-    tensors is left to it; the tensors of a GGUF file become numbers of the type.
+    are missing, left over or of other shapes, and for one that needs a package which is not installed; otherwise
+    whatever transformers raises. What a library makes of quantised tensors is left to it; the tensors of a GGUF file
+    become numbers of the type.
     """
     if checkpoint.gguf is not None:
         return _of_gguf(checkpoint.gguf, dtype)
     model: PreTrainedModel
-    with without_report():
-        model, told = AutoModelForCausalLM.from_pretrained(
-            checkpoint.directory,
-            dtype=dtype,
-            local_files_only=True,
-            output_loading_info=True,
-            # So that it reports them, and `check_complete` can name them.
-            ignore_mismatched_sizes=True,
-        )
+    try:
+        with without_report():
+            model, told = AutoModelForCausalLM.from_pretrained(
+                checkpoint.directory,
+                dtype=dtype,
+                local_files_only=True,
+                output_loading_info=True,
+                # So that it reports them, and `check_complete` can name them.
+                ignore_mismatched_sizes=True,
+            )
+    except ImportError as error:  # of what reads quantised tensors
+        raise ModelLoadError(f"model {checkpoint.name}: {' '.join(str(error).split())}") from error
     if quantisation_of(model.config) is None:
         in_part = whole_class(model.config) is not None
         check_complete(checkpoint.name, model.config.get_text_config(decoder=True), told, in_part=in_part)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
 
@@ -59,6 +59,15 @@ def test_an_incomplete_one_is_refused_as_in_serving(
     save_file(damage(load_file(weights)), weights, {"format": "pt"})
     with pytest.raises(ModelLoadError, match=f"model {tmp_path}: .*{words}"):
         Draft(str(tmp_path))
+
+
+def test_one_whose_tensors_need_a_package_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise ImportError("Loading a GPTQ quantized model requires optimum\n(`pip install optimum`)")  # as transformers
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
+    with pytest.raises(ModelLoadError, match=r"^model .*: Loading a GPTQ quantized model requires optimum \(`pip"):
+        Draft(str(write_checkpoint(tmp_path)))
 
 
 def test_texts_are_split_as_its_tokenizers_file_says(tmp_path: Path) -> None:
