@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.integrations import peft
+from transformers.models.auto import auto_factory
 from transformers.utils import logging
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
@@ -23,6 +25,7 @@ _COMPUTED = re.compile(r"rotary_emb\.inv_freq$|\.masked_bias$|\.attn\.bias$")
 """Tensors in old checkpoints that are computed, not read."""
 _DRAFTING = re.compile(r"(^|\.)(mtp|nextn)")
 """Layers of the checkpoint that predict several tokens; they draft, and the model's own output does not need them."""
+_FINDER = "find_adapter_config_file"
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
@@ -87,6 +90,20 @@ def without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+@contextmanager
+def without_adapter() -> Iterator[None]:
+    """Has transformers leave an adapter next to a model alone within the context: with the package peft installed it
+    would apply it, although such a model is usually the merged one."""
+    given = [(place, getattr(place, _FINDER)) for place in (auto_factory, peft)]
+    for place, _ in given:
+        setattr(place, _FINDER, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for place, find in given:
+            setattr(place, _FINDER, find)
 
 
 def compute_buffers(model: PreTrainedModel) -> None:

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.model.reading.completeness import check_complete, without_report
+from draftwire_core.engine.model.reading.completeness import check_complete, without_adapter, without_report
 from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
 from draftwire_core.engine.model.reading.read_model import read_model, resolve_dtype
 from draftwire_core.engine.model.reading.text_part import whole_class
@@ -40,7 +40,7 @@ def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedMode
         return _of_gguf(checkpoint.gguf, dtype)
     model: PreTrainedModel
     try:
-        with without_report():
+        with without_report(), without_adapter():
             model, told = AutoModelForCausalLM.from_pretrained(
                 checkpoint.directory,
                 dtype=dtype,

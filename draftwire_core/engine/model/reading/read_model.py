@@ -28,7 +28,7 @@ from draftwire_core.engine.kernels.library import PLAIN_GEMM, LibraryMismatchErr
 from draftwire_core.engine.model.linear.row_exact import can_pack
 from draftwire_core.engine.model.ranks.rank_group import RankGroup, RankLostError
 from draftwire_core.engine.model.ranks.sharded_layers import SplitError, check_split, split_on
-from draftwire_core.engine.model.reading.completeness import check_complete, without_report
+from draftwire_core.engine.model.reading.completeness import check_complete, without_adapter, without_report
 from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
 from draftwire_core.engine.model.reading.quantised_model import GENERATION, quantised_model
 from draftwire_core.engine.model.reading.text_part import read_text_part, text_class, whole_class
@@ -206,6 +206,7 @@ def _from_library(
         _check_memory(checkpoint.name, parameters, resolve_dtype(dtype, place))
     with (
         without_report(),
+        without_adapter(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
     ):
         model: PreTrainedModel

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.integrations import peft
+from transformers.models.auto import auto_factory
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.model.reading import read_model as module
+from draftwire_core.engine.model.reading.model_to_train import model_to_train
 from draftwire_core.engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint
@@ -41,6 +44,22 @@ def test_weights_go_straight_to_a_gpu(
     monkeypatch.setattr(PreTrainedModel, "to", lambda self, device: self)  # there is no GPU here
     read_model(Checkpoint.find(str(MODELS / "draft")), torch.device(place), dtype="bfloat16")
     assert [options["device_map"] for options in asked] == [expected]
+
+
+def test_an_adapter_next_to_a_merged_model_is_not_applied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers does if the package peft is installed."""
+    write_checkpoint(tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "lab/base"}')
+    applied: list[object] = []
+    monkeypatch.setattr(PreTrainedModel, "load_adapter", lambda self, *args, **options: applied.append(args))
+    for place in (auto_factory, peft):
+        monkeypatch.setattr(place, "is_peft_available", lambda: True)
+    checkpoint = Checkpoint.find(str(tmp_path))
+    read_model(checkpoint, torch.device("cpu"), dtype="float32")
+    model_to_train(checkpoint, torch.float32)
+    assert not applied
 
 
 @pytest.mark.parametrize(("capability", "dtype"), [((7, 5), torch.float32), ((8, 0), torch.bfloat16)])
