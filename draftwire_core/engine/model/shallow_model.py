@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.errors import FieldError
@@ -35,6 +35,12 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     """Returns the list of a model's decoder layers. Raises ValueError if there is no such list."""
     layers: nn.ModuleList = model.get_submodule(_path_of_layers(model))
     return layers
+
+
+def stream_of(states: Tensor) -> Tensor:
+    """Returns the states that enter or leave a layer, [texts, rows, hidden]: of several streams, as in Gemma 3n, the
+    first one, which its layers compute on."""
+    return states if states.dim() == 3 else states[0]
 
 
 def keep_first_layers(config: PretrainedConfig, count: int) -> None:

@@ -17,11 +17,12 @@ def layers_like(base: PreTrainedModel) -> dict[str, Any]:
     """Returns the fields of a configuration whose layers are as wide as the target's."""
     text = base.config.get_text_config(decoder=True)
     width, heads = int(base.get_output_embeddings().in_features), int(values_of_layers(text, "num_attention_heads")[0])
+    inner = values_of_layers(text, "intermediate_size")[0]
     rope = getattr(text, "rope_parameters", None) or {}
     return {
         "vocab_size": int(base.get_output_embeddings().out_features),
         "hidden_size": width,
-        "intermediate_size": int(values_of_layers(text, "intermediate_size")[0] or 4 * width),
+        "intermediate_size": int((inner[0] if isinstance(inner, list) else inner) or 4 * width),
         "num_attention_heads": heads,
         "num_key_value_heads": int(values_of_layers(text, "num_key_value_heads")[0] or heads),
         "head_dim": int(values_of_layers(text, "head_dim")[0] or width // heads),

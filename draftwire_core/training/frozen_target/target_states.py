@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draftwire_core.engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.model.shallow_model import decoder_layers, stream_of
 
 
 @contextmanager
@@ -24,12 +24,12 @@ def reading(base: PreTrainedModel, aux_layers: Collection[int]) -> Iterator[dict
 
     def entering(index: int) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found[index] = args[0] if args else kwargs["hidden_states"]
+            found[index] = stream_of(args[0] if args else kwargs["hidden_states"])
 
         return hook
 
     def left(_: nn.Module, args: Any, out: Any) -> None:
-        found[len(layers)] = out[0] if isinstance(out, tuple) else out
+        found[len(layers)] = stream_of(out[0] if isinstance(out, tuple) else out)
 
     hooks = [
         layers[index].register_forward_pre_hook(entering(index), with_kwargs=True)

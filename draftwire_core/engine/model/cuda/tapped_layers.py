@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from draftwire_core.engine.model.attention.packed_attention import current_pass, in_packed_pass
 from draftwire_core.engine.model.cuda.slots.slot_batch import SlotRows
-from draftwire_core.engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.model.shallow_model import decoder_layers, stream_of
 
 if TYPE_CHECKING:
     from draftwire_core.engine.model.cuda.kernels.norm import Kept
@@ -45,7 +45,7 @@ def _entering(index: int) -> Any:
 
 
 def _keep(layer: int, hidden: Tensor) -> None:
-    kept = kept_at(layer)
+    kept, hidden = kept_at(layer), stream_of(hidden)
     if kept is not None and hidden.shape[2:] == kept.planes.shape[2:]:
         from draftwire_core.engine.model.cuda.kernels.norm import keep_rows  # needs Triton
 

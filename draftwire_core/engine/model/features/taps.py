@@ -23,7 +23,7 @@ from draftwire_core.engine.device.device_copy import to_device
 from draftwire_core.engine.device.device_timer import DeviceTimer
 from draftwire_core.engine.kv.kv_slots import PADDING_SLOT
 from draftwire_core.engine.model.features.held_states import HeldStates
-from draftwire_core.engine.model.shallow_model import decoder_layers
+from draftwire_core.engine.model.shallow_model import decoder_layers, stream_of
 
 _KEPT = 0.9
 """Part of the earlier passes' time that counts with a pass in the share of reading."""
@@ -293,10 +293,10 @@ class TapReading:
 
     def _entering(self, layer: int) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.take(layer, (args[0] if args else kwargs["hidden_states"])[0])
+            self.take(layer, stream_of(args[0] if args else kwargs["hidden_states"])[0])
 
         return hook
 
     def _left(self, layer: nn.Module, _: Any, out: Any) -> None:
         hidden = out[0] if isinstance(out, tuple) else out
-        self.take(max(self._places), hidden[0])
+        self.take(max(self._places), stream_of(hidden)[0])

@@ -28,6 +28,7 @@ from draftwire_core.training.frozen_target.order import DflashOrder, EagleOrder,
 from draftwire_core.training.frozen_target.trainer import Progress
 from draftwire_core.training.medusa.training import run as run_medusa
 from draftwire_core.training.refresh.head_checkpoint import HeadCheckpoint
+from tests.harness.engine.attention_models import ATTENTION_MODELS
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 from tests.harness.models.shrunken import shrunken_config
@@ -85,6 +86,13 @@ def test_layers_are_like_the_first_of_a_target_whose_layers_differ(kind: str, tm
     )
     layers = trainer_of(kind, base, tmp_path).network.model.config
     assert (layers.head_dim, layers.num_key_value_heads) == (16, 2)
+
+
+@pytest.mark.parametrize("kind", LOAD)
+def test_a_target_with_several_streams_of_states(kind: str, tmp_path: Path) -> None:
+    base = tiny_model("Gemma3n", **ATTENTION_MODELS["shared keys, predicted layers"][1])
+    trainer_of(kind, base, tmp_path, steps=1).train(lambda _: None)
+    assert LOAD[kind](tmp_path, shape_of(base), torch.float32).config.layers.intermediate_size == 96
 
 
 @pytest.mark.parametrize(

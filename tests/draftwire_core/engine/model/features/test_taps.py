@@ -10,6 +10,8 @@ from torch import nn
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.training.frozen_target.target_states import reading
+from tests.harness.engine.attention_models import ATTENTION_MODELS
 from tests.harness.engine.engines import packed, random_tokens, tiny_model
 
 TOKENS = random_tokens(23, seed=5)
@@ -63,6 +65,19 @@ def test_they_are_the_librarys_and_change_no_bit(architecture: str, dtype: torch
     found = tap.states.read(slots)
     scale = expected.float().std()
     assert ((found - expected.float()).abs().max() / scale).item() < (1e-3 if dtype == torch.float32 else 0.2)
+
+
+def test_the_first_of_several_streams_is_read() -> None:
+    """In Gemma 3n, in serving as in training."""
+    library = tiny_model("Gemma3n", **ATTENTION_MODELS["shared keys, predicted layers"][1])
+    model, layers = packed(library, 100), (0, 2, 6)
+    tap = tap_of(model, layers)
+    logits, slots = read(model, tap)
+    assert torch.equal(logits, read(packed(library, 100), None)[0])
+    with torch.inference_mode(), reading(library, layers) as found:
+        library(torch.tensor([TOKENS]), use_cache=False)
+    expected = torch.cat([found[layer][0] for layer in layers], dim=1)
+    torch.testing.assert_close(tap.states.read(slots), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_two_taps_read_in_one_pass() -> None:
