@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from draftwire_core.engine.checkpoint.plain_files import check_pointer
 from draftwire_core.engine.checkpoint.weight_files import open_safetensors
@@ -37,6 +40,16 @@ def read_tensors(place: Path, safetensors: str, pickled: str) -> dict[str, torch
         if tensor.nbytes > tensor.untyped_storage().nbytes():  # a copy would have elements that the file does not have
             raise ValueError(f"{pickled}: tensor {name} repeats its elements")
     return loaded
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], like: Path) -> None:
+    """Writes a safetensors file. like: a file that the same users may read. Raises OSError."""
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # the disk is full, for example
+        raise OSError(f"{path} cannot be written: {error}") from error
+    # save_file makes the file readable only by its owner; a service that runs as another user has to read it.
+    path.chmod(stat.S_IMODE(like.stat().st_mode))
 
 
 def tensor_of(name: str, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:

@@ -8,16 +8,14 @@ https://github.com/FasterDecoding/Medusa.
 from __future__ import annotations
 
 import json
-import stat
 from itertools import islice
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from draftwire_core.engine.checkpoint.load_errors import load_errors
-from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of
+from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of, write_tensors
 from draftwire_core.engine.checkpoint.plain_files import check_directory, json_object
 from draftwire_core.engine.model.packed_model import ModelLoadError
 
@@ -58,14 +56,13 @@ class MedusaHeads(nn.ModuleList):
         return torch.cat([head(states) for head in islice(self, asked)])
 
     def save(self, directory: Path, base: str, dtype: torch.dtype) -> None:
-        """Writes the published layout. base: name of the target, for the configuration. dtype: dtype of the tensors."""
+        """Writes the published layout. base: name of the target, for the configuration. dtype: of the tensors. Raises
+        OSError."""
         directory.mkdir(parents=True, exist_ok=True)
         config = {"medusa_num_heads": len(self), "medusa_num_layers": self.layers, "base_model_name_or_path": base}
         (directory / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
-        save_file(tensors, directory / _SAFETENSORS)
-        # save_file makes the file readable only by its owner; a service that runs as another user has to read it.
-        (directory / _SAFETENSORS).chmod(stat.S_IMODE((directory / _CONFIG).stat().st_mode))
+        write_tensors(directory / _SAFETENSORS, tensors, directory / _CONFIG)
 
 
 def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> MedusaHeads:

@@ -116,8 +116,11 @@ class Tokenizer:
             return cls(tokenizer)
 
     def save(self, directory: Path) -> None:
-        """Writes the tokenizer's files to a directory."""
-        self._tokenizer.save_pretrained(directory)
+        """Writes the tokenizer's files to a directory. Raises OSError."""
+        try:
+            self._tokenizer.save_pretrained(directory)
+        except Exception as error:  # the package tokenizers has no narrower one, for a full disk for example
+            raise OSError(str(error)) from error
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text. Usually releases the interpreter lock."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -51,21 +52,20 @@ class Draft:
 
     def write(self, directory: Path) -> None:
         """Writes a checkpoint with the data type of the one it was loaded from, for a GGUF file in bfloat16. An
-        existing directory is replaced once the new one is complete. Raises OSError and SafetensorError."""
+        existing directory is replaced once the new one is complete. Raises OSError."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         try:
             copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
-            try:
-                self.tokenizer.save(new)
-            except Exception as error:  # the package tokenizers has no narrower one, for a full disk for example
-                raise OSError(str(error)) from error
+            self.tokenizer.save(new)
             # The weights are written readable by their owner only; a service that runs as another user must read them.
             readable = stat.S_IMODE((new / "config.json").stat().st_mode)
             for weights in new.glob("*.safetensors"):
                 weights.chmod(readable)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(new, ignore_errors=True)  # a full disk must not stay full
+            if isinstance(error, SafetensorError):
+                raise OSError(f"{directory} cannot be written: {error}") from error
             raise
         if directory.exists():
             shutil.rmtree(directory)

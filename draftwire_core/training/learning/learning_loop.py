@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from draftwire import Client, LearnerActivity, LearningRound, ServedRequest, Speculation
 from draftwire.errors import (
     BusyError,
@@ -297,7 +295,7 @@ class LearningLoop:
                 learner.write(self.versions.path(state.version))
                 self._save()
                 return LearnedCheckpoint(state.version, line)
-            except (OSError, SafetensorError) as error:  # no room, for example
+            except OSError as error:  # no room, for example
                 reason = f"the checkpoint cannot be written: {error}"
         else:
             reason = "it is no better"

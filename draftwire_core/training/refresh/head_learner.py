@@ -71,12 +71,16 @@ class HeadLearner:
 
     def write(self, directory: Path) -> None:
         """Writes the drafter, in the layout of speculators, with the data type of the checkpoint it was loaded from,
-        and with the target's tokenizer if there was one next to that."""
+        and with the target's tokenizer if there was one next to that. Raises OSError."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
-        self._trainer.write(new)
-        if self._head.has_tokenizer:
-            self._head.tokenizer.save(new)
+        try:
+            self._trainer.write(new)
+            if self._head.has_tokenizer:
+                self._head.tokenizer.save(new)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)  # a full disk must not stay full
+            raise
         if directory.exists():
             shutil.rmtree(directory)
         new.replace(directory)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of
+from draftwire_core.engine.checkpoint.loose_tensors import read_tensors, tensor_of, write_tensors
 from draftwire_core.engine.drafters.features.config_fields import CONFIG
 from draftwire_core.engine.model.features.feature_map import FeatureMap
 
@@ -194,12 +192,10 @@ def speculators_fields(kind: str, config: NetworkConfig, target: str, steps: int
 
 
 def save_network(directory: Path, fields: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    """Writes a checkpoint."""
+    """Writes a checkpoint. Raises OSError."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, directory / _SAFETENSORS, metadata={"format": "pt"})
-    # save_file makes the file readable only by its owner; a service that runs as another user has to read it.
-    (directory / _SAFETENSORS).chmod(stat.S_IMODE((directory / CONFIG).stat().st_mode))
+    write_tensors(directory / _SAFETENSORS, tensors, directory / CONFIG)
 
 
 def _target_ids(config: NetworkConfig, tensors: dict[str, torch.Tensor]) -> torch.Tensor | None:

@@ -4,11 +4,13 @@ import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
 
@@ -27,13 +29,20 @@ def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:
     assert len(set(modes.values())) == 1, modes
 
 
-def test_one_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(_: object, path: str, **__: object) -> None:
-        assert (Path(path) / "model.safetensors").stat().st_size
-        raise Exception("No space left on device (os error 28)")  # as the package tokenizers does
+@pytest.mark.parametrize(("kind", "error"), [(PreTrainedTokenizerBase, Exception), (PreTrainedModel, SafetensorError)])
+def test_one_that_does_not_fit_on_the_disk_leaves_nothing(
+    kind: Any, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packages tokenizers and safetensors raise errors of their own, no OSError."""
+    write = kind.save_pretrained
+
+    def save(self: object, path: Path, **options: object) -> None:
+        write(self, path, **options)
+        assert (path / "model.safetensors").stat().st_size
+        raise error("No space left on device (os error 28)")
 
     draft = Draft(str(write_checkpoint(tmp_path / "draft")))
-    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", save)
+    monkeypatch.setattr(kind, "save_pretrained", save)
     with pytest.raises(OSError, match="No space left on device"):
         draft.write(tmp_path / "written")
     assert [each.name for each in tmp_path.iterdir()] == ["draft"]

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
+from draftwire_core.engine.checkpoint import loose_tensors
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.data.texts import Windows
@@ -102,6 +104,20 @@ def test_the_tokenizer_stays_beside_it(target: Path, tmp_path: Path) -> None:
     learner.write(tmp_path / "v00001")
     assert Tokenizer.load(str(tmp_path / "v00001")).sha256 == learner.tokenizer_sha256
     assert not (tmp_path / "v00001.new").exists()
+
+
+def test_one_that_does_not_fit_on_the_disk_leaves_nothing(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    learner = learner_of(write_head("dflash", target, tmp_path / "given"), tmp_path, STEP)
+    learner.learn(TEXTS[2:], TEXTS[:2], 0, lambda _: None)
+    monkeypatch.setattr(loose_tensors, "save_file", save)
+    with pytest.raises(OSError, match=r"model\.safetensors cannot be written: .*No space left on device"):
+        learner.write(tmp_path / "v00001")
+    assert [each.name for each in tmp_path.iterdir()] == ["given"]
 
 
 def test_texts_of_no_use(target: Path, tmp_path: Path) -> None:
