@@ -127,7 +127,8 @@ def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[in
     """Returns the prompts of a file as token ids, each cut to its last `longest` tokens.
 
     Each line of a .jsonl file is an object with `token_ids`, or with a text as `prompt` or `text`. In any other file
-    each line that is not empty is a text. Raises ValueError.
+    each line that is not empty is a text. Those without tokens, such as blanks, are left out. Raises ValueError.
     """
     entries = read_prompt_file(path, "--prompts", by_line=True)
-    return [(entry.token_ids or tokenizer.encode(entry.text))[-longest:] for entry in entries]
+    read = ((entry.token_ids or tokenizer.encode(entry.text))[-longest:] for entry in entries)
+    return [prompt for prompt in read if prompt]

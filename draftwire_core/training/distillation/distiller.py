@@ -104,6 +104,9 @@ class Distiller:
             raise ValueError(f"--draft: the tokenizer of {self.draft.source} is not the target's")
         longest = self._longest_prompt()
         asked = read_prompts(prompts, self.draft.tokenizer, longest)
+        lacking = next((token for each in asked for token in each if not 0 <= token < self.draft.vocab_size), None)
+        if lacking is not None:
+            raise ValueError(f"--prompts: token {lacking} is none of the draft model's {self.draft.vocab_size}")
         data = self.collect(asked)
         return self.train(data, len(asked))
 
@@ -176,7 +179,7 @@ class Distiller:
 
     def _check_ids(self, data: Dataset) -> None:
         """Raises an error for ids beyond the draft's vocabulary; the target's may be padded further."""
-        most = max(int(data[index].token_ids.max()) for index in range(len(data)))
+        most = max(int(max(data[index].token_ids.max(), data[index].tokens.max())) for index in range(len(data)))
         if most >= self.draft.vocab_size:
             raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, but the target reported token {most}")
 

@@ -189,3 +189,15 @@ def test_a_draft_that_became_worse_is_said_to_be(
     result = Distillation(tmp_path, 10, 2, 5, DraftAcceptance(*before, 100), DraftAcceptance(*after, 100))
     assert bool(result.worse) == bool(words)
     assert all(word in result.worse for word in words)
+
+
+@pytest.mark.parametrize("token", [150, 10**6, -1])
+def test_prompts_with_tokens_that_the_draft_lacks(target: Path, tmp_path: Path, token: int) -> None:
+    """They are refused before any question is asked; a text of blanks, which has no tokens, is left out."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(f'{{"text": " "}}\n{{"text": "w1"}}\n{{"token_ids": [5, {token}]}}\n')
+    draft, told = write_checkpoint(tmp_path / "draft", vocab_size=150), list[str]()
+    with pytest.raises(ValueError, match=f"^--prompts: token {token} is none of the draft model's 150$"):
+        distiller(LocalTeacher(str(target)), draft, tmp_path / "out", told).run(path)
+    assert read_prompts(path, Tokenizer.load(str(target)), 10) == [[4], [5, token]]
+    assert not told
