@@ -60,6 +60,9 @@ class DflashConfig:
     """Whether the first row guesses, too, and every row the token after its place instead of the one in its place."""
     target_architectures: tuple[str, ...] = ()
     """Architectures of the target it was trained for; empty if unknown."""
+    unscaled: bool = True
+    """Whether it reads the vectors of the target's embedding without the factor that some targets have there, such as
+    Gemma: so do speculators, and what is trained here."""
 
     @property
     def guesses(self) -> int:
@@ -127,6 +130,7 @@ def _original(fields: dict[str, Any]) -> DflashConfig:
         draft_vocab_size=layers.vocab_size,
         aux=_inputs(after),
         field="dflash_config.target_layer_ids",
+        unscaled=False,
     )
 
 
@@ -145,6 +149,7 @@ def _assistant(fields: dict[str, Any], vocab_size: int | None) -> DflashConfig:
         draft_vocab_size=vocab_size,
         aux=_inputs(layer_ids(fields, "target_layer_ids")),
         field="target_layer_ids",
+        unscaled=False,
     )
 
 

@@ -48,6 +48,20 @@ class Lent(nn.Module):
         return lent
 
 
+class UnscaledEmbedding(Lent):
+    """The target's embedding without the factor of its vectors, which is in its module in models such as Gemma."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module)
+        scale = getattr(module, "scalar_embed_scale", None) or getattr(module, "scale", None)
+        self._factor = None if scale is None else 1 / scale
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs: ids [...] -> vectors [..., hidden]"""
+        vectors = super().forward(inputs)
+        return vectors if self._factor is None else vectors * self._factor
+
+
 class LentHead(Lent):
     """The target's output head."""
 
@@ -76,7 +90,8 @@ def network_of(
     with load_errors(f"model {source}"):
         network = load(checkpoint.directory, shape, target.dtype)
     if EMBEDDING in network.lacking:
-        network.model.set_input_embeddings(Lent(target.model.get_input_embeddings()))
+        lent = UnscaledEmbedding if getattr(network.config, "unscaled", False) else Lent
+        network.model.set_input_embeddings(lent(target.model.get_input_embeddings()))
     if HEAD in network.lacking:
         head = target.model.get_output_embeddings()
         network.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))

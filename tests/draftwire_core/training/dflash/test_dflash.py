@@ -12,6 +12,7 @@ from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
 from draftwire_core.engine.drafters.dflash.dflash_files import load_dflash
 from draftwire_core.training.data.texts import Windows
 from draftwire_core.training.dflash import training
@@ -20,6 +21,8 @@ from draftwire_core.training.dflash.initial_network import layers_read, mask_tok
 from draftwire_core.training.dflash.training import decay_of
 from draftwire_core.training.frozen_target.order import DflashOrder
 from draftwire_core.training.frozen_target.preparation import Prepared
+from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.models.dflash_checkpoints import as_original
 from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
 
 
@@ -71,6 +74,21 @@ def test_the_share_of_right_guesses_is_counted_where_those_before_are_the_text(
     monkeypatch.setattr(training, "_FEWEST_SAMPLES", 0)
     assert made.accuracy(windows) == pytest.approx(shares)
     assert right.sum() > 0
+
+
+def test_the_targets_embedding_is_that_of_drafting(tmp_path: Path) -> None:
+    """Gemma's scales its vectors, which is not done by speculators."""
+    base = tiny_model("Gemma3")
+    made = trainer_of("dflash", base, tmp_path, block=4)
+    made.save()
+    drafter = dflash_drafter(DflashOptions(str(tmp_path)), packed(base), hub=False)
+    tokens, weight = torch.arange(20), base.get_input_embeddings().weight
+    torch.testing.assert_close(made._blocks._embed(tokens), weight[:20])
+    torch.testing.assert_close(drafter.model.model.get_input_embeddings()(tokens), weight[:20])
+    original = dflash_drafter(DflashOptions(str(as_original(tmp_path))), packed(base), hub=False)
+    scaled = base.get_input_embeddings()(tokens)
+    torch.testing.assert_close(original.model.model.get_input_embeddings()(tokens), scaled)
+    assert scaled.abs().max() > 2 * weight[:20].abs().max()
 
 
 def test_texts_shorter_than_the_anchors_of_a_step(base: PreTrainedModel, tmp_path: Path) -> None:
