@@ -18,7 +18,9 @@ def layers_like(base: PreTrainedModel) -> dict[str, Any]:
     text = base.config.get_text_config(decoder=True)
     width, heads = int(base.get_output_embeddings().in_features), int(values_of_layers(text, "num_attention_heads")[0])
     inner = values_of_layers(text, "intermediate_size")[0]
-    rope = getattr(text, "rope_parameters", None) or {}
+    given = getattr(text, "rope_parameters", None) or {}
+    # Heads are rotated as a whole, by one position, whatever the target's are.
+    rope = {name: each for name, each in given.items() if not name.startswith(("partial_rotary_factor", "mrope"))}
     return {
         "vocab_size": int(base.get_output_embeddings().out_features),
         "hidden_size": width,
@@ -28,7 +30,7 @@ def layers_like(base: PreTrainedModel) -> dict[str, Any]:
         "head_dim": int(values_of_layers(text, "head_dim")[0] or width // heads),
         "max_position_embeddings": int(getattr(text, "max_position_embeddings", None) or 2048),
         "rms_norm_eps": float(getattr(text, "rms_norm_eps", 1e-6)),
-        "rope_parameters": dict(rope) if rope.get("rope_type") in _FIXED_ROPE else None,
+        "rope_parameters": rope if rope.get("rope_type") in _FIXED_ROPE else None,
         "tie_word_embeddings": False,
     }
 

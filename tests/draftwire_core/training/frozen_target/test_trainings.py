@@ -1,5 +1,6 @@
 """Drafters of each kind learn the target's output, interrupted training resumes, and the commands report errors."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,15 @@ def test_a_target_with_several_streams_of_states(kind: str, tmp_path: Path) -> N
     base = tiny_model("Gemma3n", **ATTENTION_MODELS["shared keys, predicted layers"][1])
     trainer_of(kind, base, tmp_path, steps=1).train(lambda _: None)
     assert LOAD[kind](tmp_path, shape_of(base), torch.float32).config.layers.intermediate_size == 96
+
+
+@pytest.mark.parametrize("kind", LOAD)
+def test_heads_are_rotated_as_a_whole(kind: str, tmp_path: Path) -> None:
+    """In GLM 4 half of each is, which a drafter's layers would not do, and other engines that read them would."""
+    scaled = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+    base = tiny_model("Glm4", rope_parameters={**scaled, "partial_rotary_factor": 0.5, "mrope_section": [1, 1]})
+    trainer_of(kind, base, tmp_path, steps=1).train(lambda _: None)
+    assert json.loads((tmp_path / "config.json").read_text())["transformer_layer_config"]["rope_parameters"] == scaled
 
 
 @pytest.mark.parametrize(
