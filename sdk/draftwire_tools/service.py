@@ -25,6 +25,7 @@ _MOST_LOG_BYTES = 1 << 16
 
 
 _OF_CALLS = ("TLS_CA", "TLS_CLIENT_CERT", "TLS_CLIENT_KEY", "TLS_SERVER_NAME", "TOKEN_FILE")
+_OF_SERVING = ("TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "ACCEPTED_TOKENS")
 
 
 def call_here() -> None:
@@ -36,8 +37,11 @@ def call_here() -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a child process in Python, which imports what this process can import."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    """Returns the environment of a child process in Python, which imports what this process can import. A service among
+    them is called by this process without TLS and tokens, and so serves without them."""
+    served = {f"DRAFTWIRE_{name}" for name in _OF_SERVING}
+    kept = {name: value for name, value in os.environ.items() if name not in served}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 class Job:

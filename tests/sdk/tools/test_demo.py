@@ -225,6 +225,8 @@ def test_children_call_each_other_without_tls_and_tokens(
     monkeypatch.chdir(tmp_path)  # where Python looks for the module of a service first
     monkeypatch.setenv("DRAFTWIRE_TLS_CA", "ca.crt")  # of services elsewhere
     monkeypatch.setenv("DRAFTWIRE_GATEWAY_TOKEN_FILE", "me.token")
+    monkeypatch.setenv("DRAFTWIRE_TLS_CERT", "tls.crt")  # a service that had it would not be ready for its parent
+    monkeypatch.setenv("DRAFTWIRE_ACCEPTED_TOKENS", "accepted.toml")
     monkeypatch.setenv("DRAFTWIRE_KV_SLOTS", "512")
     with started(tmp_path / "target", [tmp_path / "draft"] * drafts, Console(file=io.StringIO())):
         found = {name for name in child_environment() if name.startswith("DRAFTWIRE_")}
