@@ -51,6 +51,9 @@ def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
         extra: the extra of the distribution that installs the packages needed.
         needed: top-level packages that the program needs in addition to the SDK's.
     """
+    for closed in [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]:
+        # Else the log could not be written, and a socket would take the number to which libraries write their errors.
+        setattr(sys, closed, open(os.devnull, "r+"))  # noqa: SIM115, PTH123
     # Until the program handles signals itself, Ctrl-C during an import should not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.getpid() == 1:  # in a container: the first process never gets a signal that it does not handle

@@ -161,6 +161,8 @@ def version() -> None:
 
 def main() -> None:
     """Runs the command line. A failure prints one line on stderr; the exit code is then 1, or 2 for invalid input."""
+    for closed in [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]:  # by who began this
+        setattr(sys, closed, open(os.devnull, "r+"))  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: few encodings have every character
     try:

@@ -33,6 +33,16 @@ def test_generate_reads_standard_input(command: Command, verifier: FakeVerifier)
     assert verifier.requests[0].text == PROMPT
 
 
+@pytest.mark.usefixtures("verifier")
+def test_a_closed_standard_input_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["draftwire", "chat"])
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it if who starts a command has closed it
+    with pytest.raises(SystemExit) as ended:
+        main()
+    sys.stdin.close()
+    assert not ended.value.code
+
+
 def test_generate_json(command: Command) -> None:
     done = command("generate", PROMPT, "--max-tokens", "7", "--seed", "5", "--json")
     result = json.loads(done.out)

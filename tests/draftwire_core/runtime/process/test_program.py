@@ -170,3 +170,17 @@ def test_the_first_process_of_a_container_ends_at_a_signal_before_it_serves(
             assert process.wait(PATIENCE) == 128 + number
         finally:
             process.kill()
+
+
+def test_a_program_whose_streams_were_closed_still_writes_a_log(tmp_path: Path) -> None:
+    """No socket or file of the program takes the number of its standard error, to which libraries write."""
+    (tmp_path / "logging_program.py").write_text(
+        "import os\nimport sys\n\n\ndef main():\n    sys.stderr.write(sys.stdin.read())\n"
+        "    return 7 if os.path.samestat(os.fstat(2), os.stat(os.devnull)) else 1\n"
+    )
+    begin = "from draftwire_core.runtime.process.program import run_program\nraise SystemExit(run_program("
+    begin += '"logging_program", extra="serve", needed=()))'
+    command = ["sh", "-c", 'exec "$0" "$@" <&- 2>&-', sys.executable, "-c", begin]
+    path = f"{ROOT}:{ROOT / 'sdk'}:{tmp_path}"
+    done = subprocess.run(command, env=environment() | {"PYTHONPATH": path}, timeout=LONG_PATIENCE, check=False)
+    assert done.returncode == 7
