@@ -74,8 +74,6 @@ class SpellingCache:
 
 
 def _read(file: Path, target: Vocabulary, draft: Vocabulary) -> Spelled | None:
-    if not file.exists():
-        return None
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError("it is too large")
@@ -84,6 +82,8 @@ def _read(file: Path, target: Vocabulary, draft: Vocabulary) -> Spelled | None:
                 _checked(arrays["target_tokens"], arrays["target_counts"], target, draft),
                 _checked(arrays["draft_tokens"], arrays["draft_counts"], draft, target),
             )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except _UNREADABLE as error:
         reason = str(error) or type(error).__name__
         log.warning("token map file damaged", extra={"file": str(file), "reason": reason})

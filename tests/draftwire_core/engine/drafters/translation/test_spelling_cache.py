@@ -107,9 +107,10 @@ def test_few_files_are_kept_the_last_used(tmp_path: Path, made: list[int], monke
 def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path, made: list[int]) -> None:
     taken = tmp_path / "file"
     taken.touch()
-    for directory in (taken / "spellings", None):
+    unknown = tmp_path / ("x" * 300)  # as in a home that belongs to somebody else, it cannot be seen what is there
+    for directory in (taken / "spellings", unknown, None):
         SpellingCache(directory, fewest_tokens=0).spelled(vocabulary("target"), vocabulary("draft"))
-    assert len(made) == 2 and taken.is_file()
+    assert len(made) == 3 and taken.is_file()
 
 
 def test_small_vocabularies_need_no_file(tmp_path: Path) -> None:
