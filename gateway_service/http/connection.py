@@ -16,10 +16,13 @@ from gateway_service.http.errors import GatewayError
 IDLE_SECONDS = 125
 """Time that uvicorn keeps a connection between two requests. Proxies keep theirs for 60 to 120 seconds, and send the
 next request into one that is ending if this is less."""
+_MOST_CHUNKS, _LEAST_CHUNK = 4096, 16
+"""A body of more chunks than this must have so many bytes a chunk, on average. A chunk takes the event loop some 10 us,
+and one read may have 40,000 of a byte."""
 
 
 class StrictFraming(h11.Connection):
-    """An h11 connection that refuses a request that another server might read as two.
+    """An h11 connection that refuses a request that another server might read as two, and a body of tiny chunks.
 
     RFC 9112, 6.3, allows `transfer-encoding` to override `content-length` but requires the connection to be closed
     afterwards. h11 itself keeps it open.
@@ -27,6 +30,8 @@ class StrictFraming(h11.Connection):
 
     fault = ""
     """Description of the fault in the refused request."""
+    _chunks = _chunk_bytes = 0
+    """Chunks of the current body, and their bytes."""
 
     def next_event(self) -> Any:
         """Returns the next event.
@@ -38,10 +43,20 @@ class StrictFraming(h11.Connection):
             event = super().next_event()
             if isinstance(event, h11.Request):
                 _check_framing(event)
+                self._chunks = self._chunk_bytes = 0
+            elif isinstance(event, h11.Data):
+                self._count(event)
         except h11.RemoteProtocolError as error:
             self.fault = str(error)
             raise
         return event
+
+    def _count(self, data: h11.Data) -> None:
+        """Refuses a body once its chunks are many and tiny."""
+        self._chunks += data.chunk_end
+        self._chunk_bytes += len(data.data)
+        if self._chunks > _MOST_CHUNKS and self._chunk_bytes < _LEAST_CHUNK * self._chunks:
+            raise h11.RemoteProtocolError(f"more than {_MOST_CHUNKS} chunks, of less than {_LEAST_CHUNK} bytes each")
 
 
 class HttpConnection(H11Protocol):

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import h11
 import pytest
 import uvicorn
 
-from gateway_service.http.connection import bounded
+from gateway_service.http.connection import StrictFraming, bounded
 from tests.harness.waiting import PATIENCE
 
 HEAD = "POST /first HTTP/1.1\r\nhost: localhost\r\n"
@@ -119,3 +120,19 @@ async def test_a_broken_body_after_the_answer_closes_the_connection(server: Serv
         assert await reader.read() == b""
         writer.close()
     assert server.paths == ["/first"]
+
+
+def chunks(number: int, chunk: str) -> None:
+    """Reads a body of so many chunks."""
+    connection = StrictFraming(h11.SERVER)
+    connection.receive_data(f"{HEAD}transfer-encoding: chunked\r\n\r\n{number * chunk}".encode())
+    while connection.next_event() is not h11.NEED_DATA:
+        pass
+
+
+def test_a_body_of_many_tiny_chunks_is_refused() -> None:
+    """Each chunk takes the event loop some time, and one read may have tens of thousands of them."""
+    with pytest.raises(h11.RemoteProtocolError, match="4096 chunks"):
+        chunks(5000, "1\r\n{\r\n")
+    chunks(4000, "1\r\n{\r\n")
+    chunks(5000, "10\r\n{               \r\n")
