@@ -20,6 +20,8 @@ MOST_MEMORY = 256 << 20
 """Bytes of memory that checks may take."""
 _BACKTRACKS, _PATTERN_BYTES = 100_000, 1 << 20
 """Limits of one pattern: steps back for a text, and bytes of the compiled pattern."""
+_MOST_PLACE = 4096
+"""Characters of a place that are written: the parent reads lines of at most 64 KiB."""
 _STATM = Path("/proc/self/statm")
 
 
@@ -58,7 +60,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         place, reason = violated(asked["schema"], asked["arguments"])
-        print(json.dumps({"place": place, "reason": reason}), flush=True)
+        print(json.dumps({"place": place[:_MOST_PLACE], "reason": reason}), flush=True)
 
 
 if __name__ == "__main__":

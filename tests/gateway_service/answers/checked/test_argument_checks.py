@@ -67,6 +67,12 @@ async def test_the_log_names_violations_within_bounds(checks: Checks) -> None:
     assert len(found) == 40 and len(parts) == 17 and max(map(len, parts)) <= 140 and parts[-1] == "...24"
 
 
+async def test_a_place_of_any_length_is_named(checks: Checks) -> None:
+    schema = {"type": "object", "patternProperties": {f"^to|[{'x' * 70_000}]": {"type": "string"}}}
+    (found,) = await checks.violations("one", plan(mail=schema), [call("mail", '{"to": 1}')], {"mail"})
+    assert found.startswith("mail(patternProperties.^to|[xxx")
+
+
 async def test_calls_of_other_tools_are_not_checked(checks: Checks) -> None:
     text = call("mail", '{"to": "x"}') + call("clock", '{"to": "x"}')
     assert await checks.violations("one", plan(mail=MAIL, clock=MAIL), [text], {"clock"}) == [
