@@ -47,7 +47,7 @@ class ChosenDrafters:
         await self._attach(LOOKUP)
         try:
             found = await chosen(self._model, str(self._engine.model.device))
-        except Failure as error:
+        except (Failure, OSError, ValueError) as error:  # the process cannot be started, or writes a line without end
             log.warning("drafters not chosen", reason=str(error))
         else:
             if found["address"]:

@@ -59,13 +59,16 @@ async def test_a_model_with_another_tokenizer_drafts_next_to_lookup(
     assert (await verifier.generate(request)).token_ids == plain.token_ids
 
 
-async def test_lookup_alone_if_there_is_no_choice(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [Failure("cannot be read"), OSError("no memory for a process")])
+async def test_lookup_alone_if_there_is_no_choice(
+    error: Exception, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def refuse(*_: str) -> dict[str, Any]:
-        raise Failure("cannot be read")
+        raise error
 
     monkeypatch.setattr(chosen_drafters, "chosen", refuse)
     told = await run_until(choosing(verifier), verifier, "drafters not chosen")
-    assert told["reason"] == "cannot be read"
+    assert told["reason"] == str(error)
     assert [each.name for each in verifier.pool.describe()] == [LOOKUP]
 
 
