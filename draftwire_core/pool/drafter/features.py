@@ -150,6 +150,8 @@ def fetching_weights(channels: AsyncChannels) -> FetchWeights:
             )
             try:
                 async for part in call:
+                    if part is None:  # what gRPC makes of bytes that are no message
+                        break
                     weights += part.values
                     digest.update(part.values)
                     parts -= 1

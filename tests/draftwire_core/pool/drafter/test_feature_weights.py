@@ -21,7 +21,10 @@ SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
 
 
 @asynccontextmanager
-async def serving(parts: Callable[[], Iterator[bytes]]) -> AsyncIterator[tuple[str, list[int]]]:
+async def serving(
+    parts: Callable[[], Iterator[bytes]],
+    serialize: Callable[[Any], bytes] = GetFeatureWeightsResponse.SerializeToString,
+) -> AsyncIterator[tuple[str, list[int]]]:
     """Serves weights in these parts. Yields the address, and the sizes of the parts that were sent."""
     sent: list[int] = []
 
@@ -31,9 +34,7 @@ async def serving(parts: Callable[[], Iterator[bytes]]) -> AsyncIterator[tuple[s
             yield GetFeatureWeightsResponse(values=part)
 
     service, method = GET_FEATURE_WEIGHTS.path.strip("/").split("/")
-    handler = grpc.unary_stream_rpc_method_handler(
-        weights, GET_FEATURE_WEIGHTS.request.FromString, GetFeatureWeightsResponse.SerializeToString
-    )
+    handler = grpc.unary_stream_rpc_method_handler(weights, GET_FEATURE_WEIGHTS.request.FromString, serialize)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -60,3 +61,10 @@ async def test_what_goes_on_without_an_end_is_cut_off(part: bytes) -> None:
         with pytest.raises(StreamBroken, match="sent other weights of its features than its handshake says"):
             await fetched(address)
         assert len(sent) < 20_000
+
+
+async def test_bytes_that_are_no_message_are_no_weights() -> None:
+    """Any other error would end the verifier."""
+    async with serving(lambda: repeat(b"", 3), lambda _: b"\xff\xff") as (address, _):
+        with pytest.raises(StreamBroken, match="sent other weights of its features than its handshake says"):
+            await fetched(address)
