@@ -70,7 +70,7 @@ class Announcement:
             address=self._address, name=self._name or "", leaving=leaving
         )
         response = await self._pool.RegisterDrafter(request, timeout=timeout_seconds)
-        if not response.HasField("heartbeat_interval"):
+        if response is None or not response.HasField("heartbeat_interval"):  # gRPC turns undecodable bytes into None
             return _DEFAULT_INTERVAL
         return seconds_of(response.heartbeat_interval)
 

@@ -22,7 +22,8 @@ class Pool:
     def __init__(self) -> None:
         self.requests: list[drafter_pool_service_pb2.RegisterDrafterRequest] = []
         self.failure: grpc.StatusCode | None = None
-        self.interval = Duration(nanos=100_000_000)
+        self.interval: Duration | None = Duration(nanos=100_000_000)
+        """None answers by bytes that are no message, which gRPC turns into None."""
         self._changed = asyncio.Condition()
 
     async def RegisterDrafter(self, request: Any, timeout: float) -> Any:
@@ -33,6 +34,8 @@ class Pool:
         if self.failure is not None:
             empty = grpc.aio.Metadata()
             raise grpc.aio.AioRpcError(self.failure, empty, empty, "not now")
+        if self.interval is None:
+            return None
         return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=self.interval)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -62,8 +65,10 @@ async def test_heartbeats_come_within_the_interval_and_are_logged_once() -> None
     assert [line["event"] for line in logs] == ["drafter announced"]
 
 
-@pytest.mark.parametrize("interval", [Duration(seconds=2**62), Duration(seconds=-(2**62)), Duration(nanos=-1)])
-async def test_an_interval_that_is_none_ends_nothing(interval: Duration, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("interval", [Duration(seconds=2**62), Duration(seconds=-(2**62)), Duration(nanos=-1), None])
+async def test_an_interval_that_is_none_ends_nothing(
+    interval: Duration | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_LONGEST_INTERVAL", 0.1)
     pool = Pool()
     pool.interval = interval
