@@ -12,7 +12,13 @@ from draftwire_core.engine.model.features.feature_codec import FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
 from draftwire_core.engine.model.features.taps import SlotStates, Tap
 from draftwire_core.engine.model.linear.drafter_linear import pack_linears
-from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
+from draftwire_core.pool.drafter.features import (
+    FeatureIntake,
+    FetchWeights,
+    check_features,
+    feature_refusal,
+    refusing_for_memory,
+)
 from draftwire_core.runtime.errors import at_capacity, shutting_down
 from draftwire_core.runtime.process.logs import get_logger
 from draftwire_core.runtime.threads.engine_thread import ThreadEnded
@@ -39,7 +45,8 @@ class TargetFeatures(FeatureIntake):
         """Begins to make the features that the drafter at an address reads. Raises ServiceError, StreamBroken."""
         kind, shape = check_features(features, self._target)
         try:
-            await self._prepare(source, address, features, kind, shape)
+            with refusing_for_memory():
+                await self._prepare(source, address, features, kind, shape)
         except ThreadEnded as error:
             raise shutting_down() from error
         except TooManyKinds as error:

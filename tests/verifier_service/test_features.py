@@ -43,6 +43,7 @@ from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
 from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
 from tests.harness.verifier.running import Running
+from verifier_service import target_features
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +259,29 @@ class TestWhatIsRefused:
         with pytest.raises(ServiceError, match=r"features\.weights_sha256: weights must be finite numbers"):
             await verifier.pool.membership.attach("bad:1", "")
         assert not verifier.engine.features
+
+    async def test_features_for_which_there_is_no_memory(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: Any) -> Any:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes.")
+
+        monkeypatch.setattr(target_features, "SlotStates", refuse)
+        weights = torch.zeros(8, 32).numpy().tobytes()
+        features = FeatureMap(
+            layers=[1],
+            hidden_size=32,
+            width=8,
+            dtype="int8",
+            weights_dtype="float32",
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+        )
+        drafter = ScriptedDrafter(greeting=hello(capabilities=["features"], features=features))
+        verifier.network.listen("large:1", drafter.converse)
+        verifier.network.weights["large:1"] = weights
+        with pytest.raises(ServiceError, match="not enough memory for the features") as caught:
+            await verifier.pool.membership.attach("large:1", "")
+        assert caught.value.reason_name == "AT_CAPACITY"
 
     async def test_a_checkpoint_whose_target_is_not_named(self, eagle: Path) -> None:
         with pytest.raises(StartupError, match=r"embed_tokens\.weight is the target's own: name the target with --tar"):

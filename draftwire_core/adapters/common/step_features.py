@@ -16,7 +16,13 @@ from draftwire_core.engine.engine.feature_streams import MOST_BYTES, MOST_KINDS,
 from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.model.features.feature_codec import FLOATS, encode, feature_bytes
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
-from draftwire_core.pool.drafter.features import FeatureIntake, FetchWeights, check_features, feature_refusal
+from draftwire_core.pool.drafter.features import (
+    FeatureIntake,
+    FetchWeights,
+    check_features,
+    feature_refusal,
+    refusing_for_memory,
+)
 from draftwire_core.runtime.errors import at_capacity
 from draftwire_core.runtime.process.logs import get_logger
 
@@ -113,7 +119,8 @@ class StepFeatures(FeatureIntake):
             dtype = FLOATS[features.weights_dtype]
             weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
             try:
-                mapping = await asyncio.to_thread(self._map, shape, weights, dtype)
+                with refusing_for_memory():
+                    mapping = await asyncio.to_thread(self._map, shape, weights, dtype)
             except ValueError as error:
                 raise feature_refusal("weights_sha256", str(error)) from error
             if kind not in self._maps:  # another drafter of the kind may have been first

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import grpc
@@ -18,7 +19,9 @@ from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from draftwire_core.engine.engine.feature_streams import FeatureKind
 from draftwire_core.engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
 from draftwire_core.engine.model.features.feature_map import FeatureShape
-from draftwire_core.runtime.errors import ServiceError, failed_precondition
+from draftwire_core.lack_of_memory import lacks_memory
+from draftwire_core.runtime.errors import ServiceError, at_capacity, failed_precondition
+from draftwire_core.runtime.process.memory import free_locals
 from draftwire_core.runtime.rpc.handshake import shown
 from draftwire_core.runtime.rpc.message_stream import StreamBroken
 
@@ -121,6 +124,21 @@ def check_features(features: FeatureMapMessage, target: FeatureTarget) -> tuple[
 def feature_refusal(field: str, why: str) -> ServiceError:
     """Returns the error for features that a target cannot make. field: of the FeatureMap."""
     return failed_precondition(ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH, f"features.{field}: {why}")
+
+
+_RETRY_SECONDS = 60.0
+
+
+@contextmanager
+def refusing_for_memory() -> Iterator[None]:
+    """Turns a lack of memory, of which a drafter's features may need much, into a ServiceError for that drafter."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        free_locals(error)  # the drafter's last error is kept
+        raise at_capacity("there is not enough memory for the features that it reads", _RETRY_SECONDS) from error
 
 
 FetchWeights = Callable[[str, str, int], Awaitable[bytearray]]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
+from draftwire_core.adapters.common import step_features
 from draftwire_core.adapters.common.step_features import FeatureRows, FeatureTaps, StepFeatures
 from draftwire_core.runtime.errors import ServiceError
 
@@ -63,3 +64,14 @@ async def test_weights_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ServiceError, match="weights must be finite numbers"):
         await made.prepare("a", "x:1", announced(values))
     assert not made
+
+
+async def test_a_map_for_which_there_is_no_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(step_features.FeatureMap, "of", refuse)
+    made = features_of(weights(1))
+    with pytest.raises(ServiceError, match="not enough memory for the features") as caught:
+        await made.prepare("a", "x:1", announced(weights(1)))
+    assert caught.value.reason_name == "AT_CAPACITY" and not made
