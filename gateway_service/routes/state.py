@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -26,6 +27,8 @@ class State:
     models: Models
     responder: Responder
     metrics: Metrics
+    health_checks: list[asyncio.Task[None]] = field(default_factory=list)
+    """The running health check, if there is one: all who ask meanwhile share it, since asking needs no key."""
 
     async def model(self, request: Request, name: str | None) -> NamedModel:
         """Returns the model of that name, or the first one; its names are recorded in the request.

@@ -32,7 +32,11 @@ class Health(BaseModel):
 async def health(state: GatewayState) -> Health:
     """Reports whether a request can be served: whether a verifier accepts calls, which one that loads its model or
     drains does not."""
-    await _one_answers(state.models.serving)
+    if not state.health_checks:
+        checking = asyncio.create_task(_one_answers(state.models.serving))
+        state.health_checks.append(checking)
+        checking.add_done_callback(lambda _: state.health_checks.clear())
+    await asyncio.shield(state.health_checks[0])
     return Health()
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 
 from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
+from gateway_service.routes.status import health
 from tests.gateway_service.conftest import OpenGateway
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.fake_verifier import rich_status
@@ -89,6 +91,26 @@ async def test_scrapes_at_once_are_one_question(open_gateway: OpenGateway, verif
     http = await open_gateway(verifier=(verifiers[0].address,))
     assert len({str(each) for each in await asyncio.gather(*(loads(http) for _ in range(8)))}) == 1
     assert verifiers[0].calls == ["GetModelInfo"]
+
+
+async def test_health_checks_at_once_are_one_question() -> None:
+    """They need no key."""
+    asked: list[str] = []
+    answering = asyncio.Event()
+
+    async def model_info(address: str, timeout: float) -> None:
+        asked.append(address)
+        await answering.wait()
+
+    client = SimpleNamespace(verifiers=[SimpleNamespace(address="verifier:1")], model_info=model_info)
+    state: Any = SimpleNamespace(models=SimpleNamespace(serving=[client]), health_checks=[])
+    checks = [asyncio.create_task(health(state)) for _ in range(8)]
+    await asyncio.sleep(0)
+    answering.set()
+    await asyncio.gather(*checks)
+    assert len(asked) == 1
+    await health(state)
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("away", AWAY)
