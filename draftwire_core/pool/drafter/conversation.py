@@ -81,7 +81,7 @@ class DrafterConversation:
         self._open = OpenSequences(last_epoch, self._flood_limit, CAPABILITY_FEATURES in peer.capabilities)
         self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
         self._faults = DrafterFaults(drafter, self._wire, standing.breaker)
-        self._gathering = Gathering(peer.capabilities, drafter.stats)
+        self._gathering = Gathering(peer.capabilities)
 
     @property
     def writable(self) -> bool:
@@ -199,7 +199,7 @@ class DrafterConversation:
     def step_begun(self, step_seconds: float) -> None:
         """Lets the drafter gather its nodes in a step that is expected to take so long, if that saves messages."""
         if self._open and not self._drafter.pause_policy.paused:
-            seconds = self._gathering.begin(step_seconds, self._clocks.now())
+            seconds = self._gathering.begin(step_seconds, self._clocks.now(), self._drafter.stats)
             if seconds:
                 self._wire.send(DraftRequest(step_begun=StepBegun(seconds=seconds)))
 

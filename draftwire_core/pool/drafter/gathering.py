@@ -23,21 +23,20 @@ class Gathering:
     quarter of a millisecond next to the step, so the nodes drafted meanwhile come in one.
     """
 
-    def __init__(self, capabilities: Collection[str], stats: DrafterStats) -> None:
-        """capabilities: of the drafter's hello. stats: its measured times."""
+    def __init__(self, capabilities: Collection[str]) -> None:
+        """capabilities: of the drafter's hello."""
         self._able = CAPABILITY_GATHERING in capabilities and CAPABILITY_PING in capabilities
-        self._stats = stats
         self._steps = 0
         self.until = -math.inf
         """Time until which the drafter may gather, by the caller's clock."""
 
-    def begin(self, step_seconds: float, now: float) -> float:
+    def begin(self, step_seconds: float, now: float, stats: DrafterStats) -> float:
         """Returns the seconds of the StepBegun for a step that begins; 0 if the drafter gets none.
 
-        step_seconds: the step's expected time.
+        step_seconds: the step's expected time. stats: the drafter's measured times.
         """
-        seconds = _SURE * step_seconds - self._stats.round_trip_seconds
-        if not self._able or seconds < _LEAST_STEPS * self._stats.step_seconds or seconds <= 0:
+        seconds = _SURE * step_seconds - stats.round_trip_seconds
+        if not self._able or seconds < _LEAST_STEPS * stats.step_seconds or seconds <= 0:
             return 0.0
         self._steps += 1
         if self._steps % _UNTOLD == 0:
