@@ -142,13 +142,18 @@ class DrafterChoice:
         """Chooses the drafter for one more sequence; None if there are no candidates.
 
         Unmeasured drafters come first, evenly, as long as their addresses allow it. Otherwise the drafter with the
-        highest accepted_per_second / (sequences + 1), the share of one more sequence, is chosen; with a probability of
-        0.05 it is a random other one.
+        highest accepted_per_second / (sequences + 1), the share of one more sequence, is chosen, a paused one only if
+        all are paused; with a probability of 0.05 it is a random other one.
         """
         fresh = [drafter for drafter in drafters if drafter.goes_first]
         if fresh:
             return min(fresh, key=lambda drafter: drafter.sequences)
-        best = min(drafters, key=lambda drafter: (-_worth(drafter), drafter.sequences), default=None)
+        # A sequence of a paused drafter is decoded plainly, however little of its own time its tokens took.
+        best = min(
+            drafters,
+            key=lambda drafter: (drafter.pause_policy.paused, -_worth(drafter), drafter.sequences),
+            default=None,
+        )
         others = [drafter for drafter in drafters if drafter is not best]
         if others and self._rng.random() < _EXPLORE:
             return self._rng.choice(others)
