@@ -118,6 +118,11 @@ class DrafterPool(DrafterEvents):
         self.drafting.release(request)
         self.rollouts.forget(request.sequence_id)
 
+    @property
+    def resting(self) -> set[str]:
+        """Sources of the drafters that are paused."""
+        return {drafter.source for drafter in self.roster if drafter.pause_policy.paused}
+
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends the drafters the verdicts of a step. outcomes: those of sequences that continue."""
         resting = sum(drafter.sequences > 0 and drafter.pause_policy.paused for drafter in self.roster)

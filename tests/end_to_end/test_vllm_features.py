@@ -16,6 +16,7 @@ from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.engine.verification_engine import generate_all
 from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.model.features.feature_map import FeatureMap
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint
@@ -79,12 +80,13 @@ def test_it_drafts_from_the_runners_states(tmp_path: Path, services: Services, m
     sent: list[SequenceFeatures] = []
     take = made.take
 
-    def noted() -> list[SequenceFeatures]:
-        taken = take()
+    def noted(resting: set[str]) -> list[SequenceFeatures]:
+        taken = take(resting)
         sent.extend(taken)
         return taken
 
     monkeypatch.setattr(made, "take", noted)
+    monkeypatch.setattr(PausePolicy, "paused", False)  # of a step so short, messages are a large part
     runner = RunnerV2(speculator, states, PlainKernels(), target.logits, hidden=target.hidden, chunk=16)
     try:
         with Client(speculator.address) as client:

@@ -205,7 +205,7 @@ class PoolThread:
 
     def _send_features(self) -> None:
         if self.features is not None and self._pool is not None:
-            self._pool.send_features(self.features.take())
+            self._pool.send_features(self.features.take(self._pool.resting))
 
     def _take_news(self) -> None:
         pool = self._pool
@@ -239,10 +239,11 @@ class PoolThread:
             pool.release(request)
 
     def _queue_features(self, request: AdaptedRequest, news: RequestNews) -> None:
-        if self.features is not None and news.features:
+        if self.features is not None and self._pool is not None and news.features:
             sources = self.mirror.sources(request.sequence_id)
+            length, resting, always = len(request.tokens), self._pool.resting, request.order.always_draft
             for rows in news.features:
-                self.features.add(request.sequence_id, len(request.tokens), sources, rows)
+                self.features.add(request.sequence_id, length, sources, rows, resting, always=always)
 
 
 def _committed(request: AdaptedRequest, news: RequestNews) -> SequenceOutcome:

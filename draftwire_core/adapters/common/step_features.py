@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,6 +54,8 @@ log = get_logger(__name__)
 
 _MOST_QUEUED = 256 << 20
 """Most bytes of features that wait for a drafter; further ones are missing for good."""
+_MOST_HELD = 2 << 20
+"""Most bytes of features that wait for the end of a drafter's pause; older ones are missing for good."""
 _RETRY_SECONDS = 60.0
 """Time after which a drafter of one kind too many may be tried again."""
 
@@ -71,6 +73,23 @@ class _Reader:
     queue: deque[SequenceFeatures] = field(default_factory=deque)
     queued: int = 0
     """Bytes in the queue."""
+    held: deque[SequenceFeatures] = field(default_factory=deque)
+    """Features that follow those in the queue once the drafter is no longer paused."""
+    held_bytes: int = 0
+
+    def hold(self, features: SequenceFeatures) -> None:
+        """Takes features of a paused drafter, in the place of the oldest ones if they are too many."""
+        self.held.append(features)
+        self.held_bytes += len(features.values)
+        while self.held_bytes > _MOST_HELD and len(self.held) > 1:
+            self.held_bytes -= len(self.held.popleft().values)
+
+    def resume(self) -> None:
+        """Queues what was held."""
+        self.queue += self.held
+        self.queued += self.held_bytes
+        self.held.clear()
+        self.held_bytes = 0
 
 
 class StepFeatures(FeatureIntake):
@@ -144,10 +163,20 @@ class StepFeatures(FeatureIntake):
         if reader is not None and all(other.kind != reader.kind for other in self._readers.values()):
             self._maps = {kind: mapping for kind, mapping in self._maps.items() if kind != reader.kind}
 
-    def add(self, sequence_id: int, length: int, sources: Iterable[str], rows: FeatureRows) -> None:
+    def add(
+        self,
+        sequence_id: int,
+        length: int,
+        sources: Iterable[str],
+        rows: FeatureRows,
+        resting: Container[str] = (),
+        *,
+        always: bool = False,
+    ) -> None:
         """Queues a sequence's features for the drafters among `sources` that read them.
 
-        length: number of the sequence's committed tokens; rows beyond it are left out.
+        length: number of the sequence's committed tokens; rows beyond it are left out. resting: drafters that are
+        paused, for which the last features are held. always: whether they draft for the sequence all the same.
         """
         for source in sources:
             reader = self._readers.get(source)
@@ -157,18 +186,29 @@ class StepFeatures(FeatureIntake):
             first = max(0, length - reader.window - rows.first_position) if reader.window else 0
             end = min(len(features), length - rows.first_position)
             most = max(1, MOST_BYTES // reader.feature_bytes)
+            rests = source in resting and not always
+            if source not in resting:
+                reader.resume()
+            if rests:
+                first = max(first, end - max(1, _MOST_HELD // reader.feature_bytes))
             for start in range(first, end, most):
                 count = min(most, end - start)
                 if reader.queued + count * reader.feature_bytes > _MOST_QUEUED:
                     break
                 values = encode(features[start : start + count], reader.dtype)
-                reader.queue.append(SequenceFeatures(sequence_id, source, rows.first_position + start, values))
-                reader.queued += len(values)
+                made = SequenceFeatures(sequence_id, source, rows.first_position + start, values)
+                if rests:
+                    reader.hold(made)
+                else:
+                    reader.queue.append(made)
+                    reader.queued += len(values)
 
-    def take(self) -> list[SequenceFeatures]:
-        """Removes from the queues what may be sent now, and returns it."""
+    def take(self, resting: Container[str] = ()) -> list[SequenceFeatures]:
+        """Removes from the queues what may be sent now, and returns it. resting: drafters that are paused."""
         taken = []
-        for reader in self._readers.values():
+        for source, reader in self._readers.items():
+            if source not in resting:
+                reader.resume()
             while reader.queue and reader.credit >= len(reader.queue[0].values):
                 taken.append(reader.queue.popleft())
                 reader.credit -= len(taken[-1].values)

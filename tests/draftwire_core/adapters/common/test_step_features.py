@@ -58,6 +58,23 @@ async def test_drafters_of_a_kind_share_a_map() -> None:
     assert not made
 
 
+async def test_those_of_a_paused_drafter_wait_and_the_last_of_them_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = weights(1)
+    made = features_of(values)
+    await made.prepare("a", "x:1", announced(values))
+    monkeypatch.setattr(step_features, "_MOST_HELD", 7 * WIDTH * 4)
+    computed = made.compute(STATES)
+    for first in range(0, 12, ROWS):
+        made.add(7, first + ROWS, ["a"], FeatureRows(first, computed), resting={"a"})
+    assert made.take(resting={"a"}) == []
+    made.add(8, ROWS, ["a"], FeatureRows(0, computed), resting={"a"}, always=True)
+    made.add(7, 12 + ROWS, ["a"], FeatureRows(12, computed), resting={"a"})
+    assert [(each.sequence_id, each.first_position) for each in made.take(resting={"a"})] == [(8, 0)]
+    made.add(7, 15 + ROWS, ["a"], FeatureRows(15, computed))
+    assert [(each.sequence_id, each.first_position) for each in made.take()] == [(7, 9), (7, 12), (7, 15)]
+    assert made.take() == []
+
+
 async def test_weights_that_are_no_numbers_are_refused() -> None:
     values = torch.full((2 * HIDDEN * WIDTH,), torch.inf).numpy().tobytes()
     made = features_of(values)

@@ -15,6 +15,7 @@ from draftwire_core.adapters.common import pool_thread
 from draftwire_core.adapters.vllm.remote_speculator import RemoteSpeculator
 from draftwire_core.engine.model.features.feature_codec import decode
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.process.settings import SettingsError
 from draftwire_core.runtime.process.startup_error import StartupError
 from tests.draftwire_core.adapters.vllm.conftest import following_logits
@@ -149,6 +150,27 @@ def test_steps_after_which_nothing_is_drafted_have_features(make: Make, network:
     positions = check(drafter, mapping, drafter.opened[0].sequence_id, list(request.tokens))
     assert positions == list(range(len(positions)))
     assert len(positions) > 16
+
+
+def test_a_paused_drafter_gets_the_last_ones_when_its_pause_ends(
+    make: Make, network: Network, mapping: FeatureMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = reading(network, mapping, "a:1", knowing)
+    running = make("a:1")
+    with Client(running.speculator.address) as client:
+        running.run(lambda: client.drafters.list()[0].state == "ready")
+    request = running.add("r", range(1, 12))
+    running.run(lambda: request.accepted > 5)
+    monkeypatch.setattr(PausePolicy, "paused", True)
+    paused_at, news = len(request.output), len(drafter.features)
+    running.run(lambda: len(request.output) > paused_at + 80)
+    assert len(drafter.features) <= news + 40, "but for those that were under way"
+    monkeypatch.setattr(PausePolicy, "paused", False)
+    before = request.accepted
+    running.run(lambda: request.accepted > before + 5)
+    positions = check(drafter, mapping, drafter.opened[0].sequence_id, list(request.tokens))
+    assert positions == list(range(len(positions)))
+    assert len(positions) > 11 + paused_at + 80
 
 
 def test_other_layers_are_refused_by_name(make: Make, network: Network, mapping: FeatureMap) -> None:
