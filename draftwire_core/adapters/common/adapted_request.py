@@ -160,6 +160,9 @@ class StepNews:
     """News of all requests."""
 
     requests: dict[int, RequestNews] = field(default_factory=dict)
+    prices: tuple[float, float] = (0.0, 0.0)
+    """Seconds that the last step with new tokens would have taken without draft tokens, and the price of each of these,
+    as in StepResult; 0 while they are not known."""
 
     def of(self, sequence_id: int) -> RequestNews:
         """Returns the news of one request, created if there is none."""

@@ -63,6 +63,7 @@ class BatchMirror(ProposalSink):
         self._by_id: dict[str, MirroredRequest] = {}
         self._by_number: dict[int, MirroredRequest] = {}
         self._news = StepNews()
+        self._prices = (0.0, 0.0)
         self._told = True
         """Whether all news has been fetched, so that the next news needs a call of `on_news`."""
 
@@ -170,12 +171,7 @@ class BatchMirror(ProposalSink):
         return [tree.tokens for tree in self.trees(request_ids, prompts, deadline, chains=True)]
 
     def trees(
-        self,
-        request_ids: Sequence[str],
-        prompts: int,
-        deadline: float,
-        *,
-        chains: bool = False,
+        self, request_ids: Sequence[str], prompts: int, deadline: float, *, chains: bool = False
     ) -> list[DraftTree]:
         """Returns the draft tokens for the next step to verify, one tree per request, and waits as `chains` does.
 
@@ -193,7 +189,11 @@ class BatchMirror(ProposalSink):
                 if wait <= 0:
                     break
                 self._changed.wait(wait)
-            due = self.planner.due(plan, now - began) if asked else 0.0
+            due = 0.0
+            if asked:
+                due, offered = self.planner.due(plan, now - began), sum(map(len, plan.nodes))
+                rows = len(asked) + prompts + offered
+                self._prices = plan.plain_seconds, self.planner.cost.node_tokens(rows, offered, len(asked))
             for mirrored, nodes, expected in zip(asked, plan.nodes, plan.expected, strict=True):
                 mirrored.offered = nodes
                 mirrored.pace.settle(expected, due)
@@ -239,6 +239,7 @@ class BatchMirror(ProposalSink):
 
     def _advance(self, mirrored: MirroredRequest, tokens: list[int], now: float) -> None:
         mirrored.advance(tokens, self.planner.models, self._news.of(mirrored.sequence_id), now)
+        self._news.prices = self._prices
         self._tell()
 
     def _tell(self) -> None:

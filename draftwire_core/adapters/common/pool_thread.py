@@ -15,7 +15,7 @@ from draftwire_core.adapters.common.batch_mirror import BatchMirror
 from draftwire_core.adapters.common.metrics import AdapterCollector
 from draftwire_core.adapters.common.settings import EngineAdapterSettings, HostEngine
 from draftwire_core.adapters.common.step_features import FeatureTaps, StepFeatures
-from draftwire_core.engine.engine.step_result import SequenceOutcome
+from draftwire_core.engine.engine.step_result import SequenceOutcome, StepResult
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.drafter.channel import drafter_channels
 from draftwire_core.pool.drafter.features import fetching_weights
@@ -214,7 +214,11 @@ class PoolThread:
             pool.count_stale(source, nodes)
         committed: list[SequenceOutcome] = []
         over: list[AdaptedRequest] = []
-        for sequence_id, news in self.mirror.fetch().requests.items():
+        step = self.mirror.fetch()
+        plain_seconds, node_tokens = step.prices
+        if plain_seconds:
+            pool.count_step(StepResult([], 0, plain_seconds=plain_seconds, node_tokens=node_tokens))
+        for sequence_id, news in step.requests.items():
             if news.begun is not None:
                 if not news.ended:
                     self._requests[sequence_id] = AdaptedRequest(sequence_id, news.begun, news.tokens)

@@ -91,6 +91,21 @@ def test_what_was_drafted_is_offered_and_what_is_left_survives(mirrored: Mirrore
     assert news.drafted == {"a#1": 3}
 
 
+def test_news_have_the_prices_of_the_step_that_they_are_of(mirrored: Mirrored) -> None:
+    for rows, seconds in ((1, 0.01), (4, 0.016)):
+        mirrored.mirror.cost.observe(rows, seconds)
+    mirrored.commit(x=[1, 2, 3])
+    mirrored.propose(1, 3, [4, 5, 6])
+    assert mirrored.chains("x") == [[4, 5, 6]]
+    assert mirrored.mirror.fetch().prices == (0.0, 0.0), "no step has been drafted for yet"
+    mirrored.mirror.verify({"x": 3})
+    mirrored.commit(x=[1, 2, 3, 4, 5, 6, 7])
+    assert mirrored.chains("x") == [[]]
+    assert mirrored.mirror.fetch().prices == pytest.approx((0.01, 0.2))
+    mirrored.commit(x=[1, 2, 3, 4, 5, 6, 7, 8])
+    assert mirrored.mirror.fetch().prices == pytest.approx((0.01, 0.0))
+
+
 def test_only_what_vllm_verified_counts_as_accepted(mirrored: Mirrored) -> None:
     mirrored.commit(x=[1, 2, 3])
     mirrored.propose(1, 3, [4, 5, 6])

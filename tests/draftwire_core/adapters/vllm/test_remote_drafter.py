@@ -16,6 +16,7 @@ from draftwire import Client
 from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.adapters.vllm import RemoteDrafter
 from draftwire_core.adapters.vllm.vllm_version import WrongRunnerError
+from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.process.logs import configure_logs
 from draftwire_core.runtime.process.startup_error import StartupError
 from tests.draftwire_core.adapters.vllm.conftest import MakeVllm
@@ -48,6 +49,19 @@ def test_what_drafters_know_is_accepted(vllm: MakeVllm, listen: Listen, client: 
     assert shown.state == "ready"
     assert shown.accepted_tokens > 0
     assert shown.acceptance_rate > 0.5
+
+
+def test_what_drafters_cost_is_set_against_the_time_of_a_step(
+    vllm: MakeVllm, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices: list[tuple[float, float]] = []
+    monkeypatch.setattr(PausePolicy, "price", lambda policy, *price: prices.append(price))
+    listen("a:1")
+    fake = vllm("a:1")
+    fake.add("r", [1, 5, 9])
+    fake.run(lambda: accepted(fake) > 20)
+    assert prices
+    assert all(seconds > 0 for seconds, _ in prices)
 
 
 def test_rows_move_and_requests_come_and_go(vllm: MakeVllm, listen: Listen) -> None:
