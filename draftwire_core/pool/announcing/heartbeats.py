@@ -38,9 +38,9 @@ class Heartbeats:
             self._dismissed[name] = announcer
             self.beat(name)
 
-    def welcome(self, name: str) -> None:
-        """Lifts the dismissal of a drafter."""
-        self._dismissed.pop(name, None)
+    def welcome(self, name: str) -> str | None:
+        """Lifts the dismissal of a drafter, which still announces itself. Returns as `dismissed_announcer`."""
+        return self._dismissed.pop(name, None)
 
     def is_dismissed(self, name: str) -> bool:
         """Whether a drafter was dismissed and still announces itself."""

@@ -105,7 +105,7 @@ class Membership:
             attempt.left = self._leases.end(name)
         elif lease is not None and (leased or not given):
             self._leases.renew(name, lease)
-        self._heartbeats.welcome(name)
+        drafter.announcer = self._heartbeats.welcome(name) or drafter.announcer
         try:
             await drafter.wait_ready()
         finally:

@@ -99,6 +99,21 @@ async def test_one_that_was_dismissed_is_brought_back_by_its_own_token_alone(
     assert [each.name for each in verifier.pool.describe()] == ["me"]
 
 
+async def test_one_that_was_attached_between_two_dismissals_is_still_its_announcers(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    listening("a:1")
+    register = verifier.pool.membership.register
+    register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.membership.detach(verifier.pool.roster.named("me"))
+    verifier.pool.membership.detach(await verifier.pool.membership.attach("a:1", "me"))
+    for leaving in (True, False):
+        with pytest.raises(ServiceError, match="not announced with the token of another"):
+            register("a:1", "me", leaving=leaving, caller=caller("another"))
+    register("a:1", "me", leaving=False, caller=caller("mine"))
+    assert verifier.pool.describe() == [], "it stays dismissed"
+
+
 @pytest.mark.parametrize("name", ["a" * 1025, "two\nlines"])
 async def test_a_name_that_does_not_fit_into_a_log(verifier: InProcessVerifier, name: str) -> None:
     for address, given in (("a:1", name), (f"{name}:1", "")):
