@@ -186,7 +186,7 @@ class Membership:
         if leaving:
             self._heartbeats.stop(name)
             if drafter is not None:
-                self._drain(drafter, f"leave of {name}")
+                self._withdraw(drafter, f"leave of {name}")
             return True
         before, first = self._watch.version, False
         if not self._heartbeats.is_dismissed(name):
@@ -261,16 +261,20 @@ class Membership:
             await self._operations.run(("leave", drafter.name), [drafter.name], work)
 
     def _fell_silent(self, name: str) -> None:
-        """Removes a drafter whose heartbeats have stopped, unless it was also attached by a call or a setting."""
+        """Withdraws a drafter whose heartbeats have stopped."""
         drafter = self._roster.get(name)
-        if drafter is None:
-            return
-        log.warning("heartbeat missed", drafter=name)
+        if drafter is not None:
+            log.warning("heartbeat missed", drafter=name)
+            self._withdraw(drafter, f"expiry of {name}")
+
+    def _withdraw(self, drafter: PooledDrafter, task: str) -> None:
+        """Removes a drafter that no longer announces itself, by a task with a name, unless it was also attached by a
+        call or a setting: any token may be the first to announce one."""
         if drafter.given:
             drafter.announced, drafter.announcer = False, None
             self._watch.notify()
         else:
-            self._drain(drafter, f"expiry of {name}")
+            self._drain(drafter, task)
 
     def _lease_ended(self, name: str) -> None:
         """Detaches a drafter whose lease has ended, unless it announces itself."""

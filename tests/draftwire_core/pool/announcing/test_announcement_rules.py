@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire_core.pool.announcing.announcement_rules import AnnouncementRules
 from draftwire_core.pool.routing import roster
 from draftwire_core.runtime.errors import ServiceError
@@ -77,9 +78,12 @@ async def test_one_that_was_attached_does_not_leave_at_a_strangers_word(
     await verifier.pool.membership.attach("a:1", "me")
     with pytest.raises(ServiceError):
         verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("another"))
+    verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("another"))
+    assert verifier.state("me").announced
+    verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("another"))
+    await asyncio.sleep(0)
+    assert (verifier.state("me").announced, verifier.state("me").state) == (False, DrafterState.DRAFTER_STATE_READY)
     verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("mine"))
-    verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("mine"))
-    await verifier.until(lambda: verifier.pool.describe() == [])
 
 
 async def test_one_that_was_dismissed_is_brought_back_by_its_own_token_alone(
