@@ -175,6 +175,7 @@ class Drafting:
         if drafted is not None:
             drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback.REFUSED)
+            self.refill()
 
     def dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
         """Reassigns sequences that a drafter no longer drafts for; without another drafter they are decoded plainly."""
@@ -191,6 +192,8 @@ class Drafting:
             self._go_on(drafted, Fallback[why.name])
         if why is Dropped.FULL:
             self._retry(drafter)
+        else:
+            self.refill()  # the drafter may have room for another
 
     def abandon(self, drafter: PooledDrafter) -> None:
         """Closes all remaining requests with a drafter, and assigns them to others."""

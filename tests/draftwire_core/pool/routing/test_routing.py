@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire.v1.model_info_pb2 import Limits
 from draftwire.v1.speculation_pb2 import SpeculationOptions
+from draftwire_core.engine.tree.proposal import ProposalError, ProposalFault
+from draftwire_core.pool.drafter.proposal_sink import RefusedProposal
 from draftwire_core.pool.servicer import DrafterPoolServicer
-from draftwire_core.runtime.errors import ServiceError
+from draftwire_core.runtime.errors import ServiceError, invalid_field
 from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.services.in_process_verifier import (
     PROMPT,
@@ -18,8 +21,8 @@ from tests.harness.services.in_process_verifier import (
     sampled,
 )
 from tests.harness.services.services import Services
-from tests.harness.stand_ins.drafter_answers import wrong_batch
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
+from tests.harness.stand_ins.drafter_answers import fault, wrong_batch
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello, right
 from tests.harness.verifier.running import Running, failure
 
 CODE = SpeculationOptions(labels={"domain": "code"})
@@ -105,6 +108,29 @@ class TestLabels:
             verifier.generate(order(speculation=SpeculationOptions(labels=labels))),
         ):
             assert await failure(call) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
+class TestRoom:
+    @pytest.mark.parametrize("refuses", ["drafter", "verifier"])
+    async def test_that_of_a_refused_request_is_given_to_one_that_waits(
+        self, verifier: InProcessVerifier, listening: Any, refuses: str
+    ) -> None:
+        limits = Limits(max_sequences=1, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=256)
+        drafter: ScriptedDrafter = listening("a:1", greeting=hello(limits=limits))
+        attached = await verifier.pool.membership.attach("a:1", "")
+        async with Running(verifier):
+            await verifier.until(lambda: drafter.open)
+            waiting = asyncio.create_task(verifier.generate(order([9, 8])))
+            await verifier.until(lambda: len(verifier.pool.drafting._requests) == 2)
+            [first] = drafter.opened
+            if refuses == "drafter":
+                refusal = fault(invalid_field("max_length", "is too long"))
+                await drafter.say(*refusal(drafter.open[first.sequence_id]))
+            else:
+                error = ProposalError(ProposalFault.MALFORMED, "token_ids", "are none")
+                verifier.pool.refuse(RefusedProposal(first.sequence_id, first.epoch, attached.source, error))
+            await verifier.until(lambda: len(drafter.opened) == 2)
+        await waiting
 
 
 class TestByWorth:
