@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import uvloop
 
@@ -31,6 +32,7 @@ from draftwire_core.runtime.process.startup_error import StartupError
 from draftwire_core.runtime.process.tasks import BackgroundTasks
 from draftwire_core.runtime.rpc.channel import peer_channels
 from draftwire_core.runtime.rpc.handshake import CAPABILITY_FEATURES, introduce
+from draftwire_core.runtime.rpc.request_id import as_request_id
 from draftwire_core.runtime.rpc.server import ServiceServer
 from draftwire_core.runtime.rpc.serving import serve
 
@@ -221,7 +223,9 @@ class PoolThread:
         for sequence_id, news in step.requests.items():
             if news.begun is not None:
                 if not news.ended:
-                    self._requests[sequence_id] = AdaptedRequest(sequence_id, news.begun, news.tokens)
+                    # Clients of the host engine may name requests as they like; drafters and logs take one short word.
+                    order = replace(news.begun, request_id=as_request_id(news.begun.request_id))
+                    self._requests[sequence_id] = AdaptedRequest(sequence_id, order, news.tokens)
                     pool.admit(self._requests[sequence_id])
                     self._queue_features(self._requests[sequence_id], news)
                 continue

@@ -8,7 +8,8 @@ from draftwire_core.runtime.errors import invalid_field
 HEADER = "x-request-id"
 """Metadata key under which a call may carry its request id."""
 
-_NAME = re.compile(r"[\x21-\x7e]{1,256}")
+_LONGEST = 256
+_NAME = re.compile(rf"[\x21-\x7e]{{1,{_LONGEST}}}")
 
 
 def check_request_id(field: str, name: str) -> str:
@@ -16,6 +17,11 @@ def check_request_id(field: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise invalid_field(field, f"must be 1 to 256 visible ASCII characters, got {len(name)} characters")
     return name
+
+
+def as_request_id(name: str) -> str:
+    """Returns another program's name of a request as a request id: cut off, with `_` for each other character."""
+    return re.sub(r"[^\x21-\x7e]", "_", name[:_LONGEST])
 
 
 def given_request_id(name: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:

@@ -19,6 +19,7 @@ from draftwire_core.adapters.vllm.vllm_version import WrongRunnerError
 from draftwire_core.pool.standing.pause_policy import PausePolicy
 from draftwire_core.runtime.process.logs import configure_logs
 from draftwire_core.runtime.process.startup_error import StartupError
+from draftwire_core.runtime.rpc.request_id import check_request_id
 from tests.draftwire_core.adapters.vllm.conftest import MakeVllm
 from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import FakeVllm, text_after, vllm_config
@@ -49,6 +50,14 @@ def test_what_drafters_know_is_accepted(vllm: MakeVllm, listen: Listen, client: 
     assert shown.state == "ready"
     assert shown.accepted_tokens > 0
     assert shown.acceptance_rate > 0.5
+
+
+def test_drafters_are_told_names_of_requests_that_they_take(vllm: MakeVllm, listen: Listen) -> None:
+    drafter = listen("a:1")
+    fake = vllm("a:1")
+    fake.add("cmpl-Grüße an\nalle " + "x" * 300, [1, 5, 9])
+    fake.run(lambda: bool(drafter.opened))
+    assert check_request_id("request_id", drafter.opened[0].request_id).startswith("cmpl-Gr__e_an_alle_x")
 
 
 def test_what_drafters_cost_is_set_against_the_time_of_a_step(
