@@ -9,6 +9,8 @@ from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
 
 _SEED_MASK = (1 << 64) - 1
+_MOST_TOP_K = (1 << 31) - 1
+"""More tokens than any vocabulary has. vLLM takes any integer for a top_k that keeps all of them."""
 
 
 def request_sampling(request_id: str, params: Any, engine_seed: int) -> SamplingParams:
@@ -24,7 +26,7 @@ def request_sampling(request_id: str, params: Any, engine_seed: int) -> Sampling
     # vLLM writes -1 as well as 0 for a top_k that keeps all tokens, and has checked the ranges of all parameters.
     return SamplingParams(
         temperature=params.temperature,
-        top_k=max(0, params.top_k),
+        top_k=min(max(0, params.top_k), _MOST_TOP_K),
         top_p=params.top_p,
         **{"seed": seed & _SEED_MASK, "min_p": params.min_p, **RequestOptions.of(params).filters},
     )

@@ -3,9 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from draftwire_core.adapters.common.request_options import RequestOptions
 from draftwire_core.adapters.vllm.request_sampling import request_sampling
+from draftwire_core.engine.sampling.sampling_batch import SamplingBatch
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
+from draftwire_core.engine.sampling.step_draws import TOP_K, StepDraws
+from draftwire_core.pool.drafter.draft_messages import tell_sampling
 from tests.harness.stand_ins.fake_vllm import GREEDY
 
 
@@ -18,6 +23,13 @@ def test_they_are_the_requests() -> None:
     assert found == SamplingParams(temperature=0.7, top_k=5, top_p=0.9, min_p=0.1, seed=7)
     assert request_sampling("r", params(top_k=-1), 0).top_k == 0
     assert request_sampling("r", params(temperature=0.0), 0).greedy
+
+
+@pytest.mark.parametrize("top_k", [2**32, 2**63, 2**64 - 1])
+def test_a_top_k_of_any_size_is_one_of_the_contract_and_of_the_kernels(top_k: int) -> None:
+    found = request_sampling("r", params(top_k=top_k), 0)
+    assert tell_sampling(found).top_k == found.top_k > 1 << 20
+    assert StepDraws.of_roots(SamplingBatch.build([found], [0])).numbers()[TOP_K, 0] == found.top_k
 
 
 def test_what_vllm_has_not_comes_from_a_verifier() -> None:
