@@ -14,7 +14,7 @@ from draftwire_core.adapters.common.request_options import RequestOptions
         RequestOptions(),
         RequestOptions(speculate=False),
         RequestOptions(drafter_names=("a", "b"), labels={"k": "v"}, drafters=2, always_draft=True),
-        RequestOptions(filters={"min_p": 0.1}),
+        RequestOptions(filters={"min_p": 0.1, "seed": 2**64 - 1}),
     ],
 )
 def test_they_are_read_as_they_were_written(options: RequestOptions) -> None:
@@ -27,3 +27,20 @@ def test_they_are_read_as_they_were_written(options: RequestOptions) -> None:
 def test_requests_of_others_have_the_defaults(given: Any) -> None:
     assert RequestOptions.of(SimpleNamespace(extra_args=given)) == RequestOptions()
     assert RequestOptions.of(SimpleNamespace()) == RequestOptions()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"drafter_names": 3},
+        {"drafters": "many"},
+        {"filters": {"top_k": 2**70}},
+        {"filters": {"temperature": 1}},
+        {"filters": {"seed": 1.5}},
+        {"filters": {"seed": -1}},
+        {"filters": {"min_p": "x"}},
+        {"filters": {"other": 1}},
+    ],
+)
+def test_what_no_verifier_writes_is_ignored(given: Any) -> None:
+    assert RequestOptions.of(SimpleNamespace(extra_args={"draftwire": given})) == RequestOptions()
