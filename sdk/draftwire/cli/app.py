@@ -34,10 +34,8 @@ _OF_THE_SERVICES = ("calibrate", "plan", "train")
 """Commands that come with the services; without them they say what to install."""
 GROUP = "draftwire.commands"
 """Group of entry points by which other packages add commands: functions, or ``typer.Typer`` objects."""
-
 _EXTRA = "serve"
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-
 FAILED = 1
 """Exit code of a command that failed."""
 WRONG_INPUT = 2
