@@ -154,6 +154,8 @@ class ServiceDrafter(PooledDrafter):
                     await self._converse(stream, peer, backoff)
             except (StreamBroken, ServiceError, OutboxFull, TooManyCommands, TooManyFaults) as error:
                 self._note(error)
+            except Exception as error:  # noqa: BLE001 - one drafter's messages must not end the requests of all
+                self._report(error)
             finally:
                 self._disconnected()
             if self._released:
@@ -304,6 +306,12 @@ class ServiceDrafter(PooledDrafter):
         if draft_messages.breaks_protocol(error):
             self._standing.breaker.count()
         self._contact_failed(error)
+
+    def _report(self, error: Exception) -> None:
+        """Reports an error of this program in a conversation, which ends as if the drafter were lost."""
+        told = {"message": "conversation with a drafter failed", "drafter": self.name, "exception": error}
+        asyncio.get_running_loop().call_exception_handler(told)
+        self._note(StreamBroken.of(grpc.StatusCode.INTERNAL, f"{self.address}: the conversation failed, see the log"))
 
     def _disconnected(self) -> None:
         conversation, self._conversation = self._conversation, None

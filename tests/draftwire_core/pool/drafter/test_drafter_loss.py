@@ -14,6 +14,7 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire_core.pool.announcing import heartbeats
 from draftwire_core.pool.drafter import drafter_stream
+from draftwire_core.pool.drafter.conversation import DrafterConversation
 from draftwire_core.pool.standing import circuit_breaker
 from draftwire_core.runtime.errors import at_capacity
 from draftwire_core.runtime.rpc.handshake import CAPABILITY_PING
@@ -73,6 +74,29 @@ class TestSignsOfLife:
             await verifier.until(lambda: drafter.ended)
             drafter.alive = True
             await verifier.until(lambda: verifier.state("a:1").sequences == 1)
+
+
+async def test_a_mistake_in_a_conversation_costs_that_drafter_alone(
+    verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody foresaw in its messages ends no request, and is told to the log."""
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    run = DrafterConversation.run
+
+    async def mistaken(conversation: DrafterConversation) -> None:
+        await verifier.until(lambda: conversation.sequences)
+        raise AttributeError("nobody foresaw it")
+
+    monkeypatch.setattr(DrafterConversation, "run", mistaken)
+    listening("a:1")
+    await verifier.pool.membership.attach("a:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: verifier.state("a:1").state == UNREACHABLE)
+        assert "failed, see the log" in verifier.state("a:1").last_error.message
+        monkeypatch.setattr(DrafterConversation, "run", run)
+        await verifier.until(lambda: verifier.state("a:1").state == READY)
+    assert [(each["drafter"], type(each["exception"])) for each in told] == [("a:1", AttributeError)]
 
 
 class TestBreakingTheProtocol:
