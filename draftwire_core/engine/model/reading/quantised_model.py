@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 
@@ -50,6 +51,8 @@ _STORED = {
 }
 """Patterns of transformers' names, and what checkpoints have in their place, by the type of the model. transformers
 renames plain weights as it reads them."""
+_DECODERS = ("model.language_model", "language_model.model", "model")
+"""Names of decoders in checkpoints of multimodal models, as transformers has written them over time."""
 _NUMBERS = re.compile(r"\.(\d+)\.")
 
 
@@ -58,6 +61,7 @@ def quantised_model(
     config: PretrainedConfig,
     dtype: torch.dtype,
     *,
+    kind: type[PreTrainedModel] | None = None,
     trust_remote_code: bool = False,
     layers: int | None = None,
 ) -> PreTrainedModel:
@@ -66,8 +70,9 @@ def quantised_model(
     Quantised weights stay views of the mapped files, in `StoredLinear`, or become float16 if no product reads their
     type; a warning names these types and what they cost. Other weights are converted to `dtype`.
 
-    config: the checkpoint's, with all layers or only the first `layers`. Raises ModelLoadError, which names the tensor
-    or the field of the configuration, for a checkpoint that is damaged or not supported.
+    config: the checkpoint's, with all layers or only the first `layers`. kind: the class of the model; None for that of
+    the configuration's causal model. Raises ModelLoadError, which names the tensor or the field of the configuration,
+    for a checkpoint that is damaged or not supported.
     """
     first = weight_files(checkpoint)[0].name
     if not first.endswith(".safetensors"):
@@ -78,11 +83,16 @@ def quantised_model(
     files = TensorFiles.open(checkpoint)
     form = read_format(quantisation_of(config), files)
     forget_quantisation(config)  # transformers would look for the format's own library
-    model = skeleton(
-        checkpoint.name,
-        len(files.unread),
-        lambda: AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code),
-    )
+
+    def make() -> PreTrainedModel:
+        if kind is not None:
+            return kind._from_config(copy.deepcopy(config), dtype=dtype)  # which changes its fields
+        made: PreTrainedModel = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, trust_remote_code=trust_remote_code
+        )
+        return made
+
+    model = skeleton(checkpoint.name, len(files.unread), make)
     if (checkpoint.directory / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)
@@ -90,8 +100,10 @@ def quantised_model(
     read.conversions.tell(str(checkpoint.directory))
     compute_buffers(model)
     ignored = model._keys_to_ignore_on_load_unexpected or ()
+    text = config.get_text_config(decoder=True)
     for name in sorted(files.unread):
-        known = needs_no_place(name, config) or any(re.search(pattern, name) for pattern in ignored)
+        known = needs_no_place(name, text) or any(re.search(pattern, name) for pattern in ignored)
+        known = known or read.is_left_out(name)
         if not known and not (layers and _is_beyond(name, layers)):
             # A tensor that nobody uses would mean that the model computes something else.
             raise files.refusal(name, f"is not known for {type(model).__name__}")
@@ -108,12 +120,19 @@ class _ReadTensors:
         self._dtype = dtype
         self._in_float32 = tuple(model._keep_in_fp32_modules_strict or ())
         self._stored = _STORED.get(model.config.model_type, ())
+        self._places = _places(model, files)
+        self._in_part = model.config.get_text_config(decoder=True) is not model.config
         self.conversions = Conversions()
+
+    def is_left_out(self, tensor: str) -> bool:
+        """Whether a tensor of the checkpoint belongs to neither the decoder nor the head of a multimodal model."""
+        return self._in_part and not any(tensor.startswith(f"{stored}.") for _, stored in self._places)
 
     def fill(self) -> None:
         """Fills all modules. Raises ModelLoadError."""
         model = self._model
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        may_be_tied = getattr(model.config, "tie_word_embeddings", False)  # Llama 3.2 Vision has no such field
         tied: nn.Module | None = None
         for own_name, module in list(model.named_modules()):
             name = self._stored_name(own_name)
@@ -125,16 +144,22 @@ class _ReadTensors:
             if is_experts(module):
                 model.set_submodule(own_name, self._experts(name, module))
                 continue
-            if module is head and model.config.tie_word_embeddings and f"{name}.weight" not in self._files:
+            if module is head and may_be_tied and f"{name}.weight" not in self._files:
                 tied = module
                 continue
             for own, like in _persistent(module):
-                self._set(module, own, self._plain(self._stored_name(f"{own_name}.{own}" if name else own), like))
+                stored_name = self._stored_name(f"{own_name}.{own}" if name else own)
+                if stored_name in self._files or not self.is_left_out(stored_name):
+                    self._set(module, own, self._plain(stored_name, like))
         if tied is not None:
             tied.weight = embedding.weight
 
     def _stored_name(self, name: str) -> str:
         """The name in the checkpoint of what has a name in the model."""
+        for own, stored in self._places:
+            if f"{name}.".startswith(f"{own}."):
+                name = stored + name.removeprefix(own)
+                break
         for pattern, stored in self._stored:
             name = re.sub(pattern, stored, name)
         return name
@@ -215,6 +240,21 @@ class _ReadTensors:
             module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
         else:
             module._buffers[name] = tensor
+
+
+def _places(model: PreTrainedModel, files: TensorFiles) -> list[tuple[str, str]]:
+    """The names of a model's decoder and output head, and those that they have in the checkpoint: the text part of a
+    multimodal one has been called in several ways. Nothing if the model does not say which module its decoder is."""
+    decoder, embedding, head = model.get_decoder(), model.get_input_embeddings(), model.get_output_embeddings()
+    names = {module: name for name, module in model.named_modules()}
+    whole, first = names.get(decoder, ""), names.get(embedding, "")
+    if not whole or not first.startswith(f"{whole}.") or head not in names:
+        return []
+    inner = f"{first.removeprefix(whole)}.weight"
+    stored = next((each for each in (whole, *_DECODERS) if each + inner in files), whole)
+    of_head = f"language_model.{names[head]}"
+    in_part = any(name.startswith(f"{of_head}.") for name in files.unread)
+    return [(names[head], of_head if in_part else names[head]), (whole, stored)]
 
 
 def _halves(weight: ConvertedWeight) -> torch.Tensor:

@@ -154,10 +154,14 @@ def _from_directory(
         _check_part(source, config, ranks)
     if quantisation_of(config) is not None:
         _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
-        return _placed(
-            quantised_model(checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers),
-            place,
-        )
+
+        def read_quantised(kind: type[PreTrainedModel] | None) -> PreTrainedModel:
+            return quantised_model(
+                checkpoint, config, torch.bfloat16, kind=kind, trust_remote_code=trust_remote_code, layers=layers
+            )
+
+        kept = read_text_part(source, config, read_quantised) if is_part else read_quantised(text_class(config))
+        return _placed(kept, place)
     read = partial(
         _from_library,
         checkpoint,
@@ -273,8 +277,6 @@ def _placed(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:
 def _check_part(source: str, config: PretrainedConfig, ranks: RankGroup | None) -> None:
     """Raises UnsupportedModelError where the text part of a multimodal checkpoint cannot be read alone."""
     what = f"model {source}: the text part of a multimodal checkpoint ({type(config).__name__})"
-    if quantisation_of(config) is not None:
-        raise UnsupportedModelError(f"{what} cannot be read from quantised weights")
     if ranks is not None:
         raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
+from draftwire_core.engine.model.experts.experts import StoredExperts
+from draftwire_core.engine.model.linear.linear_weight import StoredLinear
 
 _NEEDED = {"Gemma3nModel": ("embed_vision", "embed_audio")}
 """Small modules that a class's code runs on every text, for tokens that a text does not have. They are not held."""
@@ -98,10 +101,12 @@ def read_text_part(
     whole = whole_class(config)
     assert whole is not None
     model = read(_without_towers(whole)).eval()
-    expected = _logits(name, whole, model, position_ids=None)
+    with _stand_ins(model):
+        expected = _logits(name, whole, model, position_ids=None)
     # The causal model first: its layers may be compiled. A whole model may leave out what that one does to logits.
     for text in _text_models(model, config.get_text_config(decoder=True)):
-        found = _logits(name, whole, text, torch.arange(_TRIED, device=text.device).unsqueeze(0))
+        with _stand_ins(text):
+            found = _logits(name, whole, text, torch.arange(_TRIED, device=text.device).unsqueeze(0))
         far = _FAR if model.dtype == torch.float32 else _FAR_COARSE
         if (found - expected).square().mean().sqrt() <= far * expected.std():  # false of NaN
             text.generation_config = model.generation_config
@@ -146,6 +151,29 @@ def without_timm() -> Iterator[None]:
         yield
     finally:
         AutoModel.from_config = given
+
+
+@contextmanager
+def _stand_ins(model: nn.Module) -> Iterator[None]:
+    """Lets a model run within the context whose quantised weights no product reads before they are packed: such a layer
+    repeats its inputs, and a mixture of such experts returns them. The trial compares code, for which any weights do.
+    """
+    stored = [module for module in model.modules() if isinstance(module, StoredLinear | StoredExperts)]
+    for module in stored:
+        module.forward = partial(_repeated, module) if isinstance(module, StoredLinear) else _returned
+    try:
+        yield
+    finally:
+        for module in stored:
+            del module.forward
+
+
+def _repeated(layer: StoredLinear, inputs: torch.Tensor) -> torch.Tensor:
+    return inputs[..., torch.arange(layer.out_features, device=inputs.device) % layer.in_features]
+
+
+def _returned(hidden: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    return hidden
 
 
 def _path_to(model: nn.Module, part: nn.Module) -> list[nn.Module]:

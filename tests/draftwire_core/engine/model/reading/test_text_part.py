@@ -1,6 +1,7 @@
 """The text part of multimodal checkpoints gives the logits of transformers' whole model, whose towers stay on disk."""
 
-import json
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, core_model_loading
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
+from draftwire_core.engine.kernels.library import LIBRARY
 from draftwire_core.engine.loading.self_test import run_self_test
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.engine.model.reading import text_part
 from draftwire_core.engine.model.reading.text_part import TextDecoder, without_timm
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
+from tests.harness.models.quantised_checkpoint import FORMS, Tensors, with_values, write_quantised
 from tests.harness.models.shrunken import randomised, shrunken_config
 
 KINDS = {
@@ -33,6 +36,7 @@ KINDS = {
 """Model types, with the class that runs the text part."""
 FEW = ["aya_vision", "gemma3", "mllama", "qwen2_5_vl"]
 """With logits that are not scaled, a causal model, layers that attend to images, and positions in three parts."""
+needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
 def whole_model(kind: str) -> PreTrainedModel:
@@ -42,8 +46,8 @@ def whole_model(kind: str) -> PreTrainedModel:
         return randomised(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config))
 
 
-def load(directory: Path) -> PackedModel:
-    return PackedModel.load(str(directory), slots=400, dtype="float32")
+def load(directory: Path, dtype: str = "float32") -> PackedModel:
+    return PackedModel.load(str(directory), slots=400, dtype=dtype)
 
 
 def check_logits(kind: str, place: Path) -> None:
@@ -129,13 +133,50 @@ def test_other_logits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         load(tmp_path)
 
 
-def test_quantised_ones_are_refused(tmp_path: Path) -> None:
-    whole_model("llava").save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text()) | {"quantization_config": {"quant_method": "awq", "bits": 4}}
-    path.write_text(json.dumps(config))
-    with pytest.raises(ModelLoadError, match=r"multimodal checkpoint \(LlavaConfig\) cannot be read from quantised"):
-        load(tmp_path)
+def check_quantised(kind: str, form: str, stored: dict[str, str], place: Path) -> None:
+    """stored: patterns of transformers' names, and what the checkpoint has in their place."""
+    whole = whole_model(kind)
+    values = write_quantised(place, whole, FORMS[form], change=partial(renamed, stored))
+    ours = load(place, "auto")
+    assert (ours.text_part_of, ours.weight_type) == (type(whole).__name__, FORMS[form].weight_type)
+    assert run_self_test(ours).bit_exact
+    # Rounding the rows moves logits; with other weights they differ by more than 2.
+    assert check_against_plain(with_values(whole, values), walk(ours, [random_tokens(30, seed=1)], [20])) < 0.5
+
+
+def renamed(stored: dict[str, str], tensors: Tensors) -> None:
+    for name in list(tensors):
+        found = name
+        for own, theirs in stored.items():
+            found = re.sub(own, theirs, found)
+        tensors[found] = tensors.pop(name)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("kind", "form", "stored"),
+    [
+        ("gemma3", "W4A16", {r"^model\.language_model\.": "language_model.model.", r"^model\.": ""}),
+        (
+            "mistral3",
+            "FP8",
+            {r"^model\.language_model\.": "language_model.model.", "^lm_head": "language_model.lm_head"},
+        ),
+        ("qwen2_5_vl", "AWQ", {r"^model\.visual\.": "visual.", r"^model\.language_model\.": "model."}),
+        ("qwen3_vl", "GPTQ", {}),
+    ],
+)
+def test_quantised_ones_are_read_by_all_names_that_text_parts_have_had(
+    kind: str, form: str, stored: dict[str, str], tmp_path: Path
+) -> None:
+    check_quantised(kind, form, stored, tmp_path)
+
+
+def test_quantised_ones_may_have_no_tensor_of_text_that_is_not_known(tmp_path: Path) -> None:
+    more = {"model.visual.more.weight": torch.zeros(1), "model.language_model.more.weight": torch.zeros(1)}
+    write_quantised(tmp_path, whole_model("qwen3_vl"), FORMS["FP8"], change=lambda tensors: tensors.update(more))
+    with pytest.raises(ModelLoadError, match=r"tensor model\.language_model\.more\.weight is not known for Qwen3VL"):
+        load(tmp_path, "auto")
 
 
 def test_timm_is_left_out_only_while_a_skeleton_is_built() -> None:
@@ -152,6 +193,11 @@ class TestAll:
     @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FEW])
     def test_its_logits_are_those_of_the_whole_model(self, kind: str, tmp_path: Path) -> None:
         check_logits(kind, tmp_path)
+
+    @needs_library
+    @pytest.mark.parametrize("kind", ["aya_vision", "internvl", "llava", "mllama"])
+    def test_quantised_ones(self, kind: str, tmp_path: Path) -> None:
+        check_quantised(kind, "FP8", {}, tmp_path)
 
     @pytest.mark.parametrize("kind", ["llama4", "qwen2_5_vl"])
     def test_towers_are_neither_read_nor_held(self, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
