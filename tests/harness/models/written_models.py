@@ -23,11 +23,16 @@ class _Format(NamedTuple):
     rules: Mapping[str, Rule]
 
 
-def write_model(path: Path, model: PreTrainedModel, *, quantised: bool = False) -> Path:
-    """Writes a model of one of `FORMATS`, in float32, or with matrices of Q8_0 if their rows are whole blocks."""
+def write_model(
+    path: Path, model: PreTrainedModel, *, quantised: bool = False, changed: Mapping[str, Any] | None = None
+) -> Path:
+    """Writes a model of one of `FORMATS`, in float32, or with matrices of Q8_0 if their rows are whole blocks.
+
+    changed: values of the metadata
+    """
     config, form = model.config, FORMATS[model.config.model_type]
     writer = gguf.GGUFWriter(path, form.name)
-    for key, value in (_common(config) | form.metadata(config)).items():
+    for key, value in (_common(config) | form.metadata(config) | dict(changed or {})).items():
         _add(writer, f"{form.name}.{key}", value)
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == form.name)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)

@@ -200,7 +200,7 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
         ("llama.embedding_length", 64.0, "is not a whole number"),
         ("llama.embedding_length", None, "is missing"),
         ("llama.attention.head_count", "4", "is not a whole number"),
-        ("llama.attention.head_count", [4, 4], "is not a whole number"),
+        ("llama.attention.head_count", [4, 2], r"is \[2, 4\] in different layers"),
         ("llama.attention.head_count", 2**64 - 1, ""),
         ("llama.attention.head_count_kv", 3, "is 3, which does not divide 4"),
         ("llama.attention.key_length", 15, "is 15; must be even"),

@@ -59,8 +59,14 @@ class GgufKeys:
         return self.full(key) in self._metadata
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A size of a tensor: from 1 to the largest one in the file. Raises ModelLoadError."""
-        return self._bounded(key, self._metadata.size(self.full(key), default))
+        """A size of a tensor: from 1 to the largest one in the file; or a list of the same one for each layer, as files
+        of Granite 4 without recurrent layers have. Raises ModelLoadError."""
+        if not isinstance(self._metadata.get(self.full(key)), GgufArray):
+            return self._bounded(key, self._metadata.size(self.full(key), default))
+        found = set(self.sizes(key))
+        if len(found) > 1 or 0 in found:
+            raise self.refusal(key, f"is {sorted(found)[:8]} in different layers: not supported")
+        return found.pop()
 
     def count(self, key: str, default: int | None = None) -> int:
         """A whole number from 0 to the largest size of a tensor in the file. Raises ModelLoadError."""

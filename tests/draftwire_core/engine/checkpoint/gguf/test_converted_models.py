@@ -79,6 +79,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3.5-moe": ("qwen3_5_moe_text", {"layer_types": [*["linear_attention"] * 3, "full_attention"]}),
     "granitehybrid": ("granitemoehybrid", {}),
     "granitehybrid-dense": ("granitemoehybrid", {"num_local_experts": 0}),
+    "granitehybrid-attention": (
+        "granitemoehybrid",
+        {
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "layer_types": ["full_attention"] * 4,
+            "position_embedding_type": "rope",
+        },
+    ),
     "falcon-h1": ("falcon_h1", {"mamba_norm_before_gate": False, "mamba_rms_norm": True, "key_multiplier": 0.5}),
     "nemotron-h": ("nemotron_h", {"layer_types": ["linear_attention", "mlp", "full_attention", "mlp"]}),
     "nemotron-h-moe": ("nemotron_h", {}),

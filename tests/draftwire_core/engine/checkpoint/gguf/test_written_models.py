@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.architectures.table import ALL
 from draftwire_core.engine.checkpoint.gguf.gguf_file import GgufFile
 from draftwire_core.engine.loading.self_test import run_self_test
@@ -53,6 +54,15 @@ def test_it_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     with torch.inference_mode():
         found, expected = (each(tokens, use_cache=False).logits for each in (again, model))
     assert (found - expected).abs().max() <= 1e-4 * expected.std()
+
+
+def test_sizes_may_be_lists_with_the_same_one_for_each_layer(tmp_path: Path) -> None:
+    path, model = tmp_path / "model.gguf", made("granite")
+    file = GgufFile.open(write_model(path, model, changed={"attention.head_count_kv": [4, 4]}))
+    assert file.config().num_key_value_heads == 4
+    write_model(path, model, changed={"attention.head_count_kv": [4, 2]})
+    with pytest.raises(ModelLoadError, match=r"granite\.attention\.head_count_kv: is \[2, 4\] in different layers"):
+        GgufFile.open(path)
 
 
 @pytest.mark.parametrize("kind", ["gpt_oss", "qwen3_5_text"])
