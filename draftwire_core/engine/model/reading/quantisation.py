@@ -15,7 +15,12 @@ _MODELOPT, _QUANTO = "hf_quant_config.json", "quanto_qmap.json"
 
 def quantisation_of(config: PretrainedConfig) -> object | None:
     """The configuration of a checkpoint's quantisation; None if it is not quantised."""
-    return next((found for name in _CONFIGS if (found := getattr(config, name, None))), None)
+    return next((found for part in _parts(config) for name in _CONFIGS if (found := getattr(part, name, None))), None)
+
+
+def _parts(config: PretrainedConfig) -> tuple[PretrainedConfig, PretrainedConfig]:
+    """The configuration, and that of its text part, in which Kimi K2.5 says how it is quantised."""
+    return config, config.get_text_config(decoder=True)
 
 
 def find_quantisation(checkpoint: Checkpoint, config: PretrainedConfig) -> None:
@@ -50,9 +55,10 @@ def _as_it_is(found: dict[str, Any]) -> dict[str, Any]:
 
 def forget_quantisation(config: PretrainedConfig) -> None:
     """Removes what a configuration says of a quantisation."""
-    for name in _CONFIGS:
-        if hasattr(config, name):
-            delattr(config, name)
+    for part in _parts(config):
+        for name in _CONFIGS:
+            if hasattr(part, name):
+                delattr(part, name)
 
 
 _OWN_FILES = (

@@ -1,5 +1,6 @@
 """The text part of multimodal checkpoints gives the logits of transformers' whole model, whose towers stay on disk."""
 
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -170,6 +171,16 @@ def test_quantised_ones_are_read_by_all_names_that_text_parts_have_had(
     kind: str, form: str, stored: dict[str, str], tmp_path: Path
 ) -> None:
     check_quantised(kind, form, stored, tmp_path)
+
+
+@needs_library
+def test_a_text_part_may_say_itself_how_it_is_quantised(tmp_path: Path) -> None:
+    write_quantised(tmp_path, whole_model("mistral3"), FORMS["W4A16"])
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["text_config"]["quantization_config"] = config.pop("quantization_config")
+    path.write_text(json.dumps(config))
+    assert load(tmp_path, "auto").weight_type == "int4"
 
 
 def test_quantised_ones_may_have_no_tensor_of_text_that_is_not_known(tmp_path: Path) -> None:
