@@ -24,11 +24,16 @@ class _Format(NamedTuple):
 
 
 def write_model(
-    path: Path, model: PreTrainedModel, *, quantised: bool = False, changed: Mapping[str, Any] | None = None
+    path: Path,
+    model: PreTrainedModel,
+    *,
+    quantised: bool = False,
+    joined: bool = False,
+    changed: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a model of one of `FORMATS`, in float32, or with matrices of Q8_0 if their rows are whole blocks.
 
-    changed: values of the metadata
+    joined: whether a layer's queries, keys and values are one tensor. changed: values of the metadata
     """
     config, form = model.config, FORMATS[model.config.model_type]
     writer = gguf.GGUFWriter(path, form.name)
@@ -36,6 +41,7 @@ def write_model(
         _add(writer, f"{form.name}.{key}", value)
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == form.name)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    tensors: dict[str, Tensor] = {}
     for parameter, tensor in model.state_dict().items():
         if parameter == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -44,7 +50,12 @@ def write_model(
         for part, values in rule(tensor, config).items():
             name = f"blk.{layer[1]}.{part}" if part and layer else names.get_name(parameter, (".weight", ".bias"))
             assert name is not None, parameter
-            _add_tensor(writer, name, values.float().contiguous().numpy(), quantised)
+            tensors[name] = values
+    for name in [name for name in tensors if joined and ".attn_q." in name]:
+        names = [name.replace(".attn_q.", f".attn_{each}.") for each in ("q", "k", "v")]
+        tensors[name.replace(".attn_q.", ".attn_qkv.")] = cat([tensors.pop(each) for each in names])
+    for name, values in tensors.items():
+        _add_tensor(writer, name, values.float().contiguous().numpy(), quantised)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

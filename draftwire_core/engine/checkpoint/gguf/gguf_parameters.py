@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -15,12 +15,14 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from draftwire_core.engine.checkpoint.checkpoint import ModelLoadError
 from draftwire_core.engine.checkpoint.gguf.architectures.gguf_architecture import GgufArchitecture
-from draftwire_core.engine.checkpoint.gguf.architectures.gguf_change import SAME, GgufChange, Shape
+from draftwire_core.engine.checkpoint.gguf.architectures.gguf_change import SAME, GgufChange, Joined, Shape
 from draftwire_core.engine.checkpoint.gguf.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
 from draftwire_core.engine.checkpoint.gguf.gguf_tensor import GgufParameter, GgufTensor
 from draftwire_core.engine.checkpoint.module_budget import skeleton
 
 _LAYER = re.compile(r"\.(layers|h|blocks)\.(\d+)\.")
+_ATTENTION = re.compile(r"(blk\.\d+\.attn_)([qkv])(\.\w+)")
+_PARTS = "qkv"
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _SCALED = ("NVFP4",)
 """Types whose tensors have factors in others next to them."""
@@ -42,8 +44,11 @@ class GgufParameters:
         tensor, for one that is missing, of another shape, or used by nobody, as it would belong to another model.
         """
         metadata, found, used = self._header.metadata, {}, set(known)
-        for parameter, shape in _stored(self._skeleton(config)):
-            names, change = self._place(parameter, config)
+        places = [(each, shape, *self._place(each, config)) for each, shape in _stored(self._skeleton(config))]
+        rows = {names[0]: shape[0] for _, shape, names, _ in places if _ATTENTION.fullmatch(names[0])}
+        for parameter, shape, names, change in places:
+            if len(names) == 1:
+                names, change = self._joined(names[0], change, rows)
             try:
                 shapes = change.shapes(shape)
             except (RuntimeError, IndexError) as error:
@@ -83,6 +88,17 @@ class GgufParameters:
             if names[0] in self._header.tensors or rule is fitting[-1]:
                 return names, rule.change(config)
         return (self._usual_name(parameter),), SAME
+
+    def _joined(self, name: str, change: GgufChange, rows: Mapping[str, int]) -> tuple[tuple[str, ...], GgufChange]:
+        """The place of a parameter whose tensor of this name may be a part of one with all queries, keys and values, as
+        llama.cpp's converter writes it with --fuse-qkv. rows: of the tensors of such names."""
+        part = _ATTENTION.fullmatch(name)
+        whole = f"{part[1]}qkv{part[3]}" if part else ""
+        if part is None or name in self._header.tensors or whole not in self._header.tensors:
+            return (name,), change
+        sizes = [rows.get(f"{part[1]}{each}{part[3]}", 0) for each in _PARTS]
+        before = sum(sizes[: _PARTS.index(part[2])])
+        return (whole,), Joined(before, sum(sizes), rows[name], change)
 
     def _usual_name(self, parameter: str) -> str:
         """The name of the package gguf."""

@@ -125,7 +125,10 @@ def _gemma4(keys: GgufKeys, values: Values) -> Values:
         "num_key_value_heads": of_sliding.pop(),
         "num_global_key_value_heads": of_full.pop(),
         # In such models keys are the values of layers that see all tokens.
-        "attention_k_eq_v": any(not keys.layers_with("attn_v.weight")[layer] for layer in full),
+        "attention_k_eq_v": any(
+            not (keys.layers_with("attn_v.weight")[layer] or keys.layers_with("attn_qkv.weight")[layer])
+            for layer in full
+        ),
         "enable_moe_block": False,
         "rope_parameters": {
             "full_attention": {

@@ -188,6 +188,32 @@ class Stacked(GgufChange):
 
 
 @dataclass(frozen=True, slots=True)
+class Joined(GgufChange):
+    """The rows of several parameters are one tensor."""
+
+    first: int
+    """The first row of this one, in the tensor."""
+    whole: int
+    """Rows of the tensor."""
+    rows: int
+    """Rows of this one."""
+    within: GgufChange
+    """The change that came before."""
+
+    def shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        """As in the base class."""
+        return ((self.whole, *shape[1:]),)
+
+    def undone(self, parts: Sequence[Tensor]) -> Tensor:
+        """As in the base class."""
+        return self.within.undone([parts[0][self.first : self.first + self.rows]])
+
+    def keeps_blocks(self, type_name: str) -> bool:
+        """As in the base class."""
+        return self.within.keeps_blocks(type_name)
+
+
+@dataclass(frozen=True, slots=True)
 class Unfolded(GgufChange):
     """The expansion of compressed keys and values is a tensor for keys, transposed, and one for values."""
 

@@ -131,6 +131,8 @@ class GgufKeys:
         """Whether the first layer that has a part's weight, or any layer of a part without one, has a tensor of this
         name, such as `attn_q.bias`."""
         weight = f"{name.rpartition('.')[0]}.weight"
+        if name.startswith("attn_q.") and not self._with(weight):  # together with keys and values
+            return self.has_part(name.replace("attn_q.", "attn_qkv."))
         return any(name in parts for parts in (self._with(weight) or self._with(name))[:1])
 
     def layers_with(self, name: str) -> list[bool]:

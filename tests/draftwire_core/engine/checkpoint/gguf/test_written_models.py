@@ -41,10 +41,13 @@ def made(kind: str) -> PreTrainedModel:
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "joined"), [*((kind, False) for kind in KINDS), ("granite", True), ("gemma2", True), ("gpt_oss", True)]
+)
+def test_it_gives_the_same_logits(kind: str, joined: bool, tmp_path: Path) -> None:
+    """joined: whether the file has one tensor of a layer's queries, keys and values, as --fuse-qkv writes it"""
     model = made(kind)
-    file = GgufFile.open(write_model(tmp_path / "model.gguf", model))
+    file = GgufFile.open(write_model(tmp_path / "model.gguf", model, joined=joined))
     again = AutoModelForCausalLM.from_config(file.config()).eval()
     missing, unexpected = again.load_state_dict(
         {name: tensor.dequantised() for name, tensor in file.tensors.items()}, strict=False
@@ -65,10 +68,10 @@ def test_sizes_may_be_lists_with_the_same_one_for_each_layer(tmp_path: Path) -> 
         GgufFile.open(path)
 
 
-@pytest.mark.parametrize("kind", ["gpt_oss", "qwen3_5_text"])
-def test_the_engine_runs_it_in_blocks(kind: str, tmp_path: Path) -> None:
-    """Experts whose gates and values are apart in the file, and value heads in another order."""
-    path = write_model(tmp_path / "model.gguf", made(kind), quantised=True)
+@pytest.mark.parametrize(("kind", "joined"), [("gpt_oss", True), ("qwen3_5_text", False), ("granite", True)])
+def test_the_engine_runs_it_in_blocks(kind: str, joined: bool, tmp_path: Path) -> None:
+    """Experts whose gates and values are apart in the file, value heads in another order, and joined tensors."""
+    path = write_model(tmp_path / "model.gguf", made(kind), quantised=True, joined=joined)
     model = PackedModel.load(str(path), slots=600)
     report = run_self_test(model)
     assert report.error <= report.tolerance
