@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from threading import Lock
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, modeling_layers
 from transformers.modeling_layers import MtpModel
 
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from draftwire_core.engine.checkpoint.quantised.formats import read_format
+from draftwire_core.engine.checkpoint.quantised.stored_format import StoredFormat
+from draftwire_core.engine.checkpoint.quantised.stored_weight import FloatWeight
+from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 from draftwire_core.engine.model.attention.packed_attention import current_pass
+from draftwire_core.engine.model.linear.float8_weight import Float8Weight
+from draftwire_core.engine.model.reading.quantisation import find_quantisation, quantisation_of
 
 _NUMBERS = ("num_mtp_layers", "mtp_num_hidden_layers", "num_nextn_predict_layers")
 """Fields for the number of layers, by model family."""
+
+_SCALES = ("_scale", "_scale_inv")
+"""Ends of the names of tensors of scales."""
+_patching = Lock()
 
 
 class MtpInput(nn.Module):
@@ -56,7 +69,9 @@ def load_mtp(checkpoint: Checkpoint, kind: type[PreTrainedModel], embedding: nn.
     """
     if checkpoint.gguf is not None:
         raise ModelLoadError(f"model {checkpoint.name}: multi-token prediction layers of GGUF files are not read")
-    config = AutoConfig.from_pretrained(checkpoint.directory).get_text_config(decoder=True)
+    whole = AutoConfig.from_pretrained(checkpoint.directory)
+    find_quantisation(checkpoint, whole)
+    quantisation, config = quantisation_of(whole), whole.get_text_config(decoder=True)
     count = next((int(getattr(config, name)) for name in _NUMBERS if getattr(config, name, None)), 0)
     if not count:
         raise ModelLoadError(
@@ -75,7 +90,8 @@ def load_mtp(checkpoint: Checkpoint, kind: type[PreTrainedModel], embedding: nn.
         shape._keys_to_ignore_on_load_unexpected = [
             rf"^(?:model\.)?layers\.{config.num_hidden_layers + index}\." for index in range(count)
         ] + [r"^mtp\."]
-        found = MtpModel.from_pretrained(shape, device_map={"": "cpu"})
+        with _dequantised(checkpoint, quantisation) if quantisation else nullcontext():
+            found = MtpModel.from_pretrained(shape, device_map={"": "cpu"})
         first = found.layers[0]
         config = found.config
         config.num_hidden_layers = 1
@@ -95,6 +111,47 @@ def load_mtp(checkpoint: Checkpoint, kind: type[PreTrainedModel], embedding: nn.
     states_first = bool(getattr(config, "mtp_hidden_states_first", False))
     model.set_input_embeddings(MtpInput(embedding, first, states_first=states_first))
     return Mtp(model.requires_grad_(False).eval(), count)
+
+
+@contextmanager
+def _dequantised(checkpoint: Checkpoint, quantisation: object) -> Iterator[None]:
+    """Gives transformers, which would take the numbers of such a layer for its values, the values of 8-bit floats
+    within the context. Raises ModelLoadError for a format that is not supported."""
+    files = TensorFiles.open(checkpoint)
+    form = read_format(quantisation, files)
+    with _patching:
+        given = modeling_layers.safe_open
+        modeling_layers.safe_open = lambda path, **options: _PlainFile(given(path, **options), files, form)
+        try:
+            yield
+        finally:
+            modeling_layers.safe_open = given
+
+
+class _PlainFile:
+    """A file of a quantised checkpoint as if its weights of 8-bit floats were plain."""
+
+    def __init__(self, file: Any, files: TensorFiles, form: StoredFormat):
+        self._file, self._files, self._form = file, files, form
+
+    def keys(self) -> list[str]:
+        """The names of the tensors, without those of scales."""
+        names: list[str] = self._file.keys()
+        return [name for name in names if not name.endswith(_SCALES)]
+
+    def get_slice(self, name: str) -> Any:
+        """A tensor. Raises ModelLoadError for other quantised weights than 8-bit floats."""
+        if self._files.dtype(name) in FLOATS:
+            return self._file.get_slice(name)
+        layer, _, kind = name.rpartition(".")
+        shape = self._files.shape(name) or ()
+        weight = self._form.weight(layer, *shape) if kind == "weight" and len(shape) == 2 else None
+        if not isinstance(weight, FloatWeight):
+            raise self._files.refusal(name, "is quantised: such prediction layers are read in 8-bit floats only")
+        return Float8Weight(weight).values()
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)
 
 
 def _complete(config: PretrainedConfig, count: int) -> None:

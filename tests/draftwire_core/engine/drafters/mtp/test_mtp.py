@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
@@ -24,6 +25,7 @@ from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tok
 from tests.harness.engine.feature_pass import logits_of
 from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, VOCABULARY, WIDTH, write_with_mtp
+from tests.harness.models.quantised_checkpoint import FORMS, Form
 
 TOKENS = [5, 9, 14, 23, 42, 7]
 PROMPTS = [[token % VOCABULARY for token in random_tokens(length, seed=length)] for length in (9, 3, 40)]
@@ -150,6 +152,46 @@ def test_beside_a_target_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         engine.add_drafter("mtp", drafter)
         result = generate(engine, specs)
     assert result.tokens == expected and result.drafted > 0
+
+
+def quantised(directory: Path, form: Form) -> Path:
+    """Gives a checkpoint quantised matrices, and another next to it their values. Returns the latter."""
+    path, tensors, values = directory / "model.safetensors", {}, {}
+    for name, tensor in load_file(path).items():
+        values[name] = tensor.to(torch.bfloat16)
+        if tensor.dim() == 2 and "_proj." in name and "eh_proj" not in name:
+            layer = form.quantise(tensor)
+            values[name] = layer.values.to(torch.bfloat16)
+            own = name.removesuffix(".weight")
+            tensors |= {f"{own}.{part}": each.contiguous() for part, each in layer.stored.items()}
+        else:
+            tensors[name] = values[name]
+    save_file(tensors, path)
+    config = json.loads((directory / "config.json").read_text()) | {"dtype": "bfloat16"}
+    plain = directory / "plain"
+    plain.mkdir()
+    save_file(values, plain / "model.safetensors")
+    (plain / "config.json").write_text(json.dumps(config))
+    (directory / "config.json").write_text(json.dumps(config | {"quantization_config": dict(form.config)}))
+    return plain
+
+
+@pytest.mark.parametrize("kind", ["glm", "qwen"])
+def test_a_layer_of_8_bit_floats_has_their_values(kind: str, tmp_path: Path) -> None:
+    plain = quantised(write_with_mtp(kind, tmp_path), FORMS["FP8"])
+    model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16)
+    found, expected = (
+        load_mtp(Checkpoint.find(str(each)), type(model), model.get_input_embeddings(), torch.bfloat16).model
+        for each in (tmp_path, plain)
+    )
+    weights = dict(found.model.layers.named_parameters())
+    assert all(torch.equal(weights[name], each) for name, each in expected.model.layers.named_parameters())
+
+
+def test_a_layer_of_other_quantised_weights_is_refused(tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(quantised(write_with_mtp("qwen", tmp_path), FORMS["GPTQ"]))
+    with pytest.raises(ModelLoadError, match=r"tensor mtp\..* is quantised: such prediction layers are read in 8-bit"):
+        load_mtp(Checkpoint.find(str(tmp_path)), type(model), model.get_input_embeddings(), torch.bfloat16)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
