@@ -19,9 +19,16 @@ from transformers import PreTrainedModel
 Tensors = dict[str, torch.Tensor]
 FP8 = torch.float8_e4m3fn
 _MOST_FP8 = 448.0
-_NUMBERED = ("MixtralExperts", "MiniMaxM2Experts", "PhimoeExperts")
+_NUMBERED = ("Lfm2MoeExperts", "MixtralExperts", "MiniMaxM2Experts", "PhimoeExperts")
 _STORED = {
+    "ernie4_5_moe": {"mlp.gate.moe_statics": "mlp.moe_statics"},
     "exaone_moe": {"mlp.gate.e_score_correction_bias": "mlp.e_score_correction_bias"},
+    "hy_v3": {
+        r"mlp\.gate\.": "mlp.router.gate.",
+        "mlp.e_score_correction_bias": "mlp.expert_bias",
+        "mlp.shared_experts": "mlp.shared_mlp",
+    },
+    "mimo_v2_flash": {"self_attn.sinks": "self_attn.attention_sink_bias"},
     "minimax_m2": {r"\.mlp\.": ".block_sparse_moe."},
     "mixtral": {r"\.mlp\.": ".block_sparse_moe."},
     "nemotron_h": {r"^model\.": "backbone."},

@@ -43,7 +43,14 @@ GENERATION = "generation_config.json"
 """The file that names, among others, all tokens that end a text."""
 _MIXTRAL = ((r"\.mlp\b", ".block_sparse_moe"),)
 _STORED = {
+    "ernie4_5_moe": ((r"\.mlp\.gate\.moe_statics", ".mlp.moe_statics"),),
     "exaone_moe": ((r"\.mlp\.gate\.e_score", ".mlp.e_score"),),
+    "hy_v3": (
+        (r"\.mlp\.gate\b", ".mlp.router.gate"),
+        (r"\.mlp\.e_score_correction_bias", ".mlp.expert_bias"),
+        (r"\.mlp\.shared_experts\b", ".mlp.shared_mlp"),
+    ),
+    "mimo_v2_flash": ((r"\.self_attn\.sinks", ".self_attn.attention_sink_bias"),),
     "minimax_m2": _MIXTRAL,
     "mixtral": _MIXTRAL,
     "nemotron_h": ((r"^model\.", "backbone."),),
@@ -195,8 +202,8 @@ class _ReadTensors:
         """The experts of a layer, each in tensors of its own, except in the format of gpt-oss."""
         if isinstance(self._form, Mxfp4):
             return StoredExperts(self._experts_in_blocks(self._form, name, module), module)
-        mixtral = ".block_sparse_moe." in name
-        gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        numbered = ".block_sparse_moe." in name or self._model.config.model_type == "lfm2_moe"
+        gate, up, down = ("w1", "w3", "w2") if numbered else ("gate_proj", "up_proj", "down_proj")
         firsts = (gate, up) if module.has_gate else (up,)
         count, outputs, inputs = module.down_proj.shape
         return StoredExperts(

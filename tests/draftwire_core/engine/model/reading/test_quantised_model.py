@@ -253,7 +253,14 @@ def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
+        ("Ernie4_5_Moe", {"moe_num_experts": 4, "moe_k": 2, "moe_layer_start_index": 1}),
         ("ExaoneMoe", {"num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 1, "layer_types": WHOLE}),
+        ("HYV3", {"num_experts": 4, "first_k_dense_replace": 1}),
+        ("Lfm2Moe", {"num_experts": 4, "num_dense_layers": 1, "layer_types": ["conv", "full_attention"]}),
+        (
+            "MiMoV2Flash",
+            {"n_routed_experts": 4, "v_head_dim": 32, "layer_types": ["full_attention", "sliding_attention"]},
+        ),
         ("MiniMaxM2", {"num_local_experts": 4, "rotary_dim": 16}),
         ("NemotronH", {"n_routed_experts": 4, "layers_block_type": ["mamba", "moe"], **NEMOTRON}),
         ("Phimoe", {"num_local_experts": 4}),
