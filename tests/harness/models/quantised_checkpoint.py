@@ -75,7 +75,7 @@ def write_quantised(
     directory.mkdir(parents=True, exist_ok=True)
     head = model.get_output_embeddings()
     tensors = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
+    if getattr(model.config, "tie_word_embeddings", False):
         del tensors["lm_head.weight"]
     values = {}
     for name, module in model.named_modules():
