@@ -53,8 +53,8 @@ class Writer(Protocol):
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the chunk with the usage and no choice."""
 
-    def failed(self, error: GatewayError) -> BaseModel:
-        """Returns the event with the error that ends a stream."""
+    def failed(self, error: GatewayError) -> list[BaseModel]:
+        """Returns the events with the error that ends a stream."""
 
 
 class Responder:
@@ -122,7 +122,11 @@ class Responder:
         told = LeftOut(request, left_out)
         events = self._events(client, request, named(orders, request), writer, usage, told, plan)
         return EventStream(
-            events, lambda error: (event(writer.failed(error)), DONE), self._seconds, self._metrics, told.tell
+            events,
+            lambda error: [*map(event, writer.failed(error)), DONE],
+            self._seconds,
+            self._metrics,
+            told.tell,
         )
 
     def check_count(self, param: str, count: int) -> None:

@@ -191,9 +191,9 @@ class ChatWriter:
         usage = usage_report(results, self._request.choices_each)
         return ChatChunk(**self._shared("chat.completion.chunk"), choices=[], usage=usage)
 
-    def failed(self, error: GatewayError) -> BaseModel:
+    def failed(self, error: GatewayError) -> list[BaseModel]:
         """Returns the event with the error that ends a stream."""
-        return error.report
+        return [error.report]
 
     def _deltas(self, index: int, parts: Sequence[Part]) -> list[Delta]:
         """Returns the deltas of parts of an answer."""

@@ -114,9 +114,9 @@ class CompletionWriter:
         """Returns the chunk with only the usage."""
         return self._response([], usage=usage_report(results, self._request.choices_each))
 
-    def failed(self, error: GatewayError) -> BaseModel:
+    def failed(self, error: GatewayError) -> list[BaseModel]:
         """Returns the event with the error that ends a stream."""
-        return error.report
+        return [error.report]
 
     def _choice(self, index: int, result: Generation) -> CompletionChoice:
         text, logprobs = result.text, None

@@ -25,6 +25,13 @@ class IncompleteDetails(BaseModel):
     reason: Literal["max_output_tokens"]
 
 
+class ResponseError(BaseModel):
+    """Why a response failed."""
+
+    code: str
+    message: str
+
+
 class ResponseUsage(BaseModel):
     """Tokens of a response."""
 
@@ -42,8 +49,8 @@ class ResponseObject(BaseModel):
     object: Literal["response"] = "response"
     created_at: int
     model: str
-    status: Literal["in_progress", "completed", "incomplete"]
-    error: None = None
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
@@ -111,11 +118,15 @@ class ResponsesWriter:
         """Returns the response again; its last event has the usage, so none is asked for."""
         return self._ended(results[0])
 
-    def failed(self, error: GatewayError) -> BaseModel:
-        """Returns the event with the error that ends a stream: OpenAI's event of that name. Its clients look for
-        `error`, others for its type."""
+    def failed(self, error: GatewayError) -> list[BaseModel]:
+        """Returns the events with the error that ends a stream, under OpenAI's names: Codex reads the response, other
+        clients the last one, in which OpenAI's own look for `error` and others for its type."""
         report = error.report
-        return self._event("error", **report.error.model_dump(exclude={"type"}), **dict(report))
+        told = ResponseError(code=error.code or report.error.type, message=report.error.message)
+        return [
+            self._event("response.failed", response=self._response("failed", error=told)),
+            self._event("error", **report.error.model_dump(exclude={"type"}), **dict(report)),
+        ]
 
     def _ended(self, result: Generation) -> ResponseObject:
         complete = result.finish_reason == "stop"
@@ -135,16 +146,17 @@ class ResponsesWriter:
             speculation=speculation_report([result]),
         )
 
-    def _response(self, status: Literal["in_progress", "completed", "incomplete"], **more: Any) -> ResponseObject:
+    def _response(
+        self, status: Literal["in_progress", "completed", "incomplete", "failed"], **more: Any
+    ) -> ResponseObject:
         asked = self._request
-        told: dict[str, Any] = {"incomplete_details": None, "usage": None} | more
+        told: dict[str, Any] = {"error": None, "incomplete_details": None, "usage": None} | more
         return ResponseObject(
             id=self._head.id,
             object="response",
             created_at=self._head.created,
             model=self._head.model,
             status=status,
-            error=None,
             instructions=asked.instructions,
             max_output_tokens=limit_of(asked.max_output_tokens),
             output=[dict(item) for item in self._items.items],

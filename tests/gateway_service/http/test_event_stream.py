@@ -73,6 +73,9 @@ async def test_an_error_within_a_stream(
     assert name == names_as(path, last) and last["error"]["message"].split() == ["two", "lines"]
     if path == "/v1/responses":  # clients tell events apart by their types
         assert (last.pop("type"), last.pop("sequence_number")) == ("error", len(begun))
+        failed = begun[-1][1]["response"]
+        assert failed["status"] == "failed" and failed["error"]["message"].split() == ["two", "lines"]
+        assert begun[-1][0] == "response.failed" and failed["error"]["code"] == "internal"
         assert {key: last.pop(key) for key in ("message", "code", "param")}.items() <= last["error"].items()
     assert list(last) == ["error"]
 
