@@ -102,7 +102,8 @@ def check(
     *,
     connection: Connection,
 ) -> None:
-    """Check that speculation changes no output, and write a certificate. Exit status 1 if anything differs."""
+    """Check that speculation changes no output, and write a certificate. Exit status 1 if one differs, or none is
+    compared."""
     check_files(json=json_file, html=html_file)
     read = check_prompts(prompts or [], requests)
     command = shlex.join(["draftwire", *sys.argv[1:]])

@@ -48,14 +48,22 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs."""
-        return not self.differences and not self.failed_tests
+        """Whether something was compared, and nothing differs."""
+        tried = self.compared or self.distributions
+        return bool(tried) and not self.differences and not self.failed_tests
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        if self.passed:
+            return "equal"
+        return "different" if self.differences or self.failed_tests else "not checked"
 
     @property
     def verdict(self) -> str:
         """The verdict in a sentence."""
         drafted = sum(case.draft_tokens for case in self.cases)
-        if self.passed and not self.compared:
+        if not (self.compared or self.failed_tests):
             return "nothing was compared"
         if self.passed:
             told = f", with {drafted} draft tokens verified" if drafted else ""

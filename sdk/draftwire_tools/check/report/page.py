@@ -38,7 +38,7 @@ summary { cursor: pointer; }
 def page(certificate: Certificate) -> str:
     """Returns the page: the verdict first, then all that it rests on."""
     passed = "good" if certificate.passed else "bad"
-    word = "Equal" if certificate.passed else "Different"
+    word = certificate.word.capitalize()
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',

@@ -99,4 +99,4 @@ def print_summary(certificate: Certificate) -> None:
         print(f"and {len(certificate.differences) - _MOST_DIFFERENCES} more: see --json or --html")
     for note in certificate.notes:
         print(f"note: {note}")
-    print(f"{'EQUAL' if certificate.passed else 'DIFFERENT'}: {certificate.verdict}")
+    print(f"{certificate.word.upper()}: {certificate.verdict}")

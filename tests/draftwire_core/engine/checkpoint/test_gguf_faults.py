@@ -245,6 +245,22 @@ def test_metadata_that_do_not_fit(key: str, value: Any, reason: str, tmp_path: P
     refused(tmp_path, written.read_bytes(), told)
 
 
+def test_a_scale_of_queries_that_the_model_does_not_have(tmp_path: Path) -> None:
+    """Mistral Large 3 has the architecture of DeepSeek V3, and grows queries beyond its original context."""
+
+    def change(writer: gguf.GGUFWriter) -> None:
+        values = writer.kv_data[0]
+        values |= {name.replace("llama.", "deepseek2."): value for name, value in values.items()}
+        values.pop("general.architecture")
+        writer.add_string("general.architecture", "deepseek2")
+        for name in ("expert_count", "expert_used_count", "expert_feed_forward_length"):
+            writer.add_uint32(f"deepseek2.{name}", 2)
+        writer.add_float32("deepseek2.attention.temperature_scale", 0.1)
+
+    content = write_gguf(tmp_path / "written.gguf", CONFIG, weights(), "F32", change=change).read_bytes()
+    refused(tmp_path, content, r"metadata deepseek2\.attention\.temperature_scale: is not supported")
+
+
 def test_factors_of_another_rotary_embedding(tmp_path: Path) -> None:
     def change(writer: gguf.GGUFWriter) -> None:
         writer.add_tensor("rope_freqs.weight", np.linspace(1, 8, 8, dtype=np.float32))

@@ -87,6 +87,8 @@ def _deepseek2(keys: GgufKeys, values: Values) -> Values:
     folded = "attention.key_length_mla" in keys  # old files have what expands keys and values in one tensor
     key = keys.size("attention.key_length_mla" if folded else "attention.key_length")
     rotated, rope = values["head_dim"], values["rope_parameters"]
+    if keys.number("attention.temperature_scale", 0.0):  # of Mistral Large 3, beyond its original context
+        raise keys.refusal("attention.temperature_scale", "is not supported")
     if not 0 < rotated < key:
         raise keys.refusal("rope.dimension_count", f"is {rotated}; must be less than the length of a key, {key}")
     if "mscale_all_dim" in rope:  # a tenth of it in files of this architecture
