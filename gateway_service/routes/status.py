@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -35,9 +36,16 @@ async def health(state: GatewayState) -> Health:
     if not state.health_checks:
         checking = asyncio.create_task(_one_answers(state.models.serving))
         state.health_checks.append(checking)
-        checking.add_done_callback(lambda _: state.health_checks.clear())
+        checking.add_done_callback(partial(_forget, state.health_checks))
     await asyncio.shield(state.health_checks[0])
     return Health()
+
+
+def _forget(checks: list[asyncio.Task[None]], ended: asyncio.Task[None]) -> None:
+    """Makes the next health check ask again. The error of this one counts as seen, even if all who asked have left."""
+    checks.remove(ended)
+    if not ended.cancelled():
+        ended.exception()
 
 
 @router.head("/ping", include_in_schema=False)

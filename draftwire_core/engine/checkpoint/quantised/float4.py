@@ -17,7 +17,7 @@ from draftwire_core.engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 GROUP = 16
 """Inputs per scale of NVFP4."""
-_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+E2M1_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 """The numbers of e2m1 by their bits."""
 
 
@@ -69,7 +69,7 @@ class _Nvfp4Numbers(ConvertedWeight):
     def rows(self, first: int, last: int) -> torch.Tensor:
         scales = self.scales[first:last].float()
         scales = scales / self.whole if self.divides else scales * self.whole
-        numbers = _VALUES[unpacked_bytes(self.packed[first:last]).int()].unflatten(1, (-1, GROUP))
+        numbers = E2M1_VALUES[unpacked_bytes(self.packed[first:last]).int()].unflatten(1, (-1, GROUP))
         return (numbers * scales[..., None]).flatten(1)
 
 

@@ -89,7 +89,8 @@ async def test_running_requests_move_and_new_ones_keep_the_share(verifier: InPro
     await finish(verifier, requests)
 
 
-async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any) -> None:
+@pytest.mark.parametrize("change", ["roll-out", "swap"])
+async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any, change: str) -> None:
     listening("a:1"), listening("b:1")
     await verifier.pool.membership.attach("a:1", "")
     policy = (await verifier.pool.membership.attach("b:1", "")).pause_policy
@@ -97,7 +98,10 @@ async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening:
     policy.charge(1.0)
     policy.stepped(1)
     assert not policy._account.open
-    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    if change == "swap":
+        await verifier.pool.changes.swap("a:1", "b:1")
+    else:
+        await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     assert policy._account.open
 
 

@@ -33,18 +33,6 @@ async def cancelled(call: Any, verifier: InProcessVerifier, condition: Any) -> N
     assert calling.cancelled()
 
 
-async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any) -> None:
-    listening("a:1"), listening("b:1")
-    await verifier.pool.membership.attach("a:1", "")
-    policy = (await verifier.pool.membership.attach("b:1", "")).pause_policy
-    policy.price(1e-3, 0.0)
-    policy.charge(1.0)
-    policy.stepped(1)
-    assert not policy._account.open
-    await verifier.pool.changes.swap("a:1", "b:1")
-    assert policy._account.open
-
-
 class TestTheCallerGivesUp:
     async def test_a_swap_goes_on(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from draftwire_core.engine.checkpoint.quantised.float4 import E2M1_VALUES
+
 Code = Literal["fp8", "fp4", "int8", "int6", "int5", "int4"]
 """8-bit floats (e4m3), 4-bit floats (e2m1), or unsigned integers."""
 BITS: dict[Code, int] = {"fp8": 8, "fp4": 4, "int8": 8, "int6": 6, "int5": 5, "int4": 4}
@@ -20,8 +22,6 @@ LEAST_BLOCK = 32
 """Fewest inputs of a block: 16 of each half are the least inner size of a product."""
 SUPERBLOCK = 256
 """Inputs that share a unit."""
-_FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
-"""The e2m1 numbers, by their bits."""
 _BY_OUTPUT = ("codes", "scales", "zeros", "offsets", "units")
 """The tensors that have a row for each output."""
 
@@ -132,7 +132,7 @@ class DeviceWeight:
         """The numbers of the codes, float32 [outputs, inputs]."""
         codes = self._codes()
         if self.kind == "fp4":
-            return torch.tensor(_FP4, device=codes.device)[codes.int()]
+            return E2M1_VALUES.to(codes.device)[codes.int()]
         return codes.view(torch.float8_e4m3fn).float() if self.kind == "fp8" else codes.float()
 
     def _codes(self) -> Tensor:
