@@ -75,7 +75,6 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
     """
     if not new.ready:
         raise new.unreachable()
-    new.pause_policy.fill()  # who swaps has it tried: a pause from before would be steps without accepted tokens
     old.drain()
     drafting.redirect(old.name, new.name)
     stays = True

@@ -89,8 +89,7 @@ async def test_running_requests_move_and_new_ones_keep_the_share(verifier: InPro
     await finish(verifier, requests)
 
 
-@pytest.mark.parametrize("change", ["roll-out", "swap"])
-async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any, change: str) -> None:
+async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening: Any) -> None:
     listening("a:1"), listening("b:1")
     await verifier.pool.membership.attach("a:1", "")
     policy = (await verifier.pool.membership.attach("b:1", "")).pause_policy
@@ -98,10 +97,7 @@ async def test_a_paused_drafter_is_tried(verifier: InProcessVerifier, listening:
     policy.charge(1.0)
     policy.stepped(1)
     assert not policy._account.open
-    if change == "swap":
-        await verifier.pool.changes.swap("a:1", "b:1")
-    else:
-        await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     assert policy._account.open
 
 
