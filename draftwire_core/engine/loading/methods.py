@@ -21,6 +21,7 @@ from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_d
 from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
 from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from draftwire_core.engine.drafters.recurrent.recurrent import RecurrentOptions, recurrent_drafter
 from draftwire_core.engine.drafters.translation.local_translating import LocalTranslatingDrafter
 from draftwire_core.engine.drafters.translation.translating import tree_slots
 from draftwire_core.engine.drafters.translation.translation import translation
@@ -144,5 +145,6 @@ METHODS = {
     "medusa": Method(MedusaOptions, lambda options, target, *_: medusa_drafter(options, target)),
     "mtp": Method(MtpOptions, lambda options, target, *_: mtp_drafter(options, target)),
     "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
+    "recurrent": Method(RecurrentOptions, lambda options, target, *_: recurrent_drafter(options, target)),
     "suffix": Method(SuffixOptions, _suffix_drafter),
 }

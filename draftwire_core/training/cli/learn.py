@@ -46,7 +46,8 @@ def learn(
     drafter: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Name of the drafter that learns; by default the first local:draft of the verifier."
+            metavar="NAME",
+            help="Name of the drafter that learns; by default the first local:draft or local:recurrent there.",
         ),
     ] = None,
     canary: Annotated[
@@ -59,6 +60,14 @@ def learn(
     draft: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="For a drafter service: the draft model that it has loaded."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Directory, GGUF file or hub id of the target, for a head (local:recurrent): the learner reads texts "
+            "with it. Its tokenizer serves for --target-tokenizer, too.",
+        ),
     ] = None,
     target_tokenizer: Annotated[
         str | None,
@@ -110,7 +119,7 @@ def learn(
     *,
     connection: Connection,
 ) -> None:
-    """Train the verifier's draft model on the texts that it serves, at the lowest priority, while it serves."""
+    """Train the verifier's draft model or head on the texts that it serves, at the lowest priority, while it serves."""
     check_training_installed()
     from draftwire_core.training.learning.idle_priority import yield_to_others
 
@@ -120,6 +129,7 @@ def learn(
     from draftwire_core.engine.model.packed_model import ModelLoadError
     from draftwire_core.engine.text.tokenizer import Tokenizer
     from draftwire_core.training.learning.further_verifier import FurtherVerifier
+    from draftwire_core.training.learning.learners import Learners
     from draftwire_core.training.learning.learning_directory import Versions
     from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
     from draftwire_core.training.learning.seats.local_seat import LocalSeat
@@ -152,9 +162,11 @@ def learn(
 
     show_downloads(tell)
 
+    tokenizer_source = target_tokenizer if target_tokenizer is not None else target
+
     def load_target_tokenizer() -> Tokenizer:
-        assert target_tokenizer is not None
-        found = Tokenizer.load(target_tokenizer)
+        assert tokenizer_source is not None
+        found = Tokenizer.load(tokenizer_source)
         if chat_template is not None:
             found.use_chat_template(chat_template)
         return found
@@ -170,17 +182,20 @@ def learn(
                 directory,
                 seat,
                 LearningOptions(tokens=tokens, most_bytes=most_megabytes << 20, weights=weights),
-                TextTraining(
-                    seconds=seconds,
-                    steps=steps,
-                    epochs=epochs,
-                    learning_rate=learning_rate,
-                    probabilities=probabilities,
+                Learners(
+                    TextTraining(
+                        seconds=seconds,
+                        steps=steps,
+                        epochs=epochs,
+                        learning_rate=learning_rate,
+                        probabilities=probabilities,
+                    ),
+                    device_of(device, tell),
+                    None if tokenizer_source is None else load_target_tokenizer,
+                    target,
                 ),
                 TrialOptions(part, trial_requests, trial_seconds),
                 tell,
-                None if target_tokenizer is None else load_target_tokenizer,
-                device_of(device, tell),
                 [FurtherVerifier(other, tell, likeliest=probabilities) for other in others],
             )
 

@@ -22,12 +22,11 @@ from draftwire.errors import (
     UnavailableError,
 )
 from draftwire_core.engine.device.choices import QuantisedWeights
-from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.runtime.rpc.channel import Backoff
 from draftwire_core.training.learning.further_verifier import FINAL, FurtherVerifier
+from draftwire_core.training.learning.learners import Learners, LiveLearner
 from draftwire_core.training.learning.learning_directory import DirectoryLock, LearningState, Versions
 from draftwire_core.training.learning.seats.seat import Seat, Seated
-from draftwire_core.training.learning.text_learner import TextLearner, TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText
 from draftwire_core.training.learning.texts.lookup_texts import write_lookup_texts
 from draftwire_core.training.learning.texts.served_text import Origin, ServedText
@@ -92,12 +91,9 @@ class LearningLoop:
     """Of texts, checkpoints and state."""
     seat: Seat
     options: LearningOptions
-    training: TextTraining
+    learners: Learners
     trial: TrialOptions
     tell: Callable[[str], None]
-    target_tokenizer: Callable[[], Tokenizer] | None = None
-    """Loads the target's tokenizer, which is needed for a draft model with another one."""
-    device: str = "cpu"
     further: Sequence[FurtherVerifier] = ()
     """Verifiers of the same target, whose texts are learned from, too. Trials are held at `client`'s alone."""
     idle: Callable[[], None] | None = None
@@ -106,7 +102,7 @@ class LearningLoop:
     state: LearningState = field(init=False)
     store: TextStore = field(init=False)
     _follower: TrafficFollower | None = field(init=False, default=None)
-    _learner: TextLearner | None = field(init=False, default=None)
+    _learner: LiveLearner | None = field(init=False, default=None)
     _candidate: LearnedCheckpoint | None = field(init=False, default=None)
     _asked: deque[list[int]] = field(init=False, default_factory=lambda: deque(maxlen=_MOST_ASKED))
     """Prompts of the last requests that the learner sent itself."""
@@ -166,7 +162,7 @@ class LearningLoop:
         text = ServedText.of(prompt, output, origin, _MOST_PROMPT, top)
         return len(text.output) >= _SHORTEST_OUTPUT and self.store.add(text)
 
-    def _connect(self) -> TextLearner:
+    def _connect(self) -> LiveLearner:
         """Begins to follow the verifier, and has the promoted checkpoint draft. Returns what learns."""
         info = self.client.model_info(timeout=_ANSWER_SECONDS)
         if self.state.target != info.fingerprint:
@@ -178,15 +174,14 @@ class LearningLoop:
         )
         self._write_lookup_texts()  # a process that was killed has not written its last ones
         self._reported = -math.inf
-        self._follower = TrafficFollower(self.client, likeliest=self.training.probabilities)
+        self._follower = TrafficFollower(self.client, likeliest=self.learners.training.probabilities)
         self._follower.wait_until_following(_ANSWER_SECONDS)
         seated = self._seated()
         self._settle(seated)
         if self._learner is None:
             state = self.state
             source = str(self.versions.path(state.promoted)) if state.promoted else self.seat.model(state.base)
-            other = _other_tokenizer(source, info.tokenizer_sha256, self.target_tokenizer)
-            self._learner = TextLearner(source, other, self.training, self.device)
+            self._learner = self.learners.make(state.base, source, info.tokenizer_sha256)
         self.tell(f"following {self.client.address}; {self.state.drafter} drafts")
         if self.state.promoted:
             self.tell(self.state.summary())
@@ -199,7 +194,7 @@ class LearningLoop:
         while (seated := self.seat.find(self.client, self.state)) is None:
             if not told:
                 told = True
-                self.tell("no draft model is attached: waiting for one")
+                self.tell("no drafter that can learn is attached: waiting for one")
             time.sleep(_LOOK_SECONDS)
             self._see(self._follower.take(0.0))  # lookup learns meanwhile
         return seated
@@ -232,7 +227,7 @@ class LearningLoop:
         self._tidy()
         self._save()
 
-    def _round(self, learner: TextLearner) -> None:
+    def _round(self, learner: LiveLearner) -> None:
         if self._candidate is None:
             self._collect()
             self._candidate = self._learn(learner)
@@ -269,7 +264,7 @@ class LearningLoop:
         if self.store.tokens - self._written >= self.options.tokens:
             self._write_lookup_texts()
 
-    def _learn(self, learner: TextLearner) -> LearnedCheckpoint | None:
+    def _learn(self, learner: LiveLearner) -> LearnedCheckpoint | None:
         """Trains on the newest texts. Returns the checkpoint, if it is better on held-out ones."""
         self._report("training")
         state, options = self.state, self.options
@@ -302,12 +297,12 @@ class LearningLoop:
         self._end_round(learner, LearnedCheckpoint(state.version, line), Verdict(False, state.drafter, reason))
         return None
 
-    def _examples(self, learner: TextLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
+    def _examples(self, learner: LiveLearner, tokens: int, *, held_out: bool) -> list[DraftText]:
         texts = self.store.newest(tokens, held_out=held_out)
         read = (learner.example(text.prompt.tolist(), text.output.tolist(), text.top) for text in texts)
         return [each for each in read if each is not None]
 
-    def _decide(self, learner: TextLearner, candidate: LearnedCheckpoint) -> Verdict:
+    def _decide(self, learner: LiveLearner, candidate: LearnedCheckpoint) -> Verdict:
         """Tries a checkpoint on the traffic, or on held-out prompts while there is none."""
         assert self._follower is not None
         self._report("trying")
@@ -330,7 +325,7 @@ class LearningLoop:
         self._tidy()
         return verdict
 
-    def _end_round(self, learner: TextLearner, candidate: LearnedCheckpoint, verdict: Verdict) -> None:
+    def _end_round(self, learner: LiveLearner, candidate: LearnedCheckpoint, verdict: Verdict) -> None:
         """Says and notes what was decided about a version."""
         self._candidate = None
         self.tell(f"{candidate.line}; {'promoted' if verdict.promoted else 'not promoted'}: {verdict.reason}")
@@ -384,15 +379,3 @@ class LearningLoop:
             self.state.write(self.directory)
         except OSError as error:
             self.tell(f"warning: the state of learning cannot be written: {error}")
-
-
-def _other_tokenizer(source: str, sha256: str, load: Callable[[], Tokenizer] | None) -> Tokenizer | None:
-    """Returns the target's tokenizer, which has this hash, if a draft model has another one. Raises ValueError."""
-    if Tokenizer.load(source).sha256 == sha256:
-        return None
-    if load is None:
-        raise ValueError(f"--target-tokenizer: is needed, because {source} has another tokenizer than the target")
-    target = load()
-    if target.sha256 != sha256:
-        raise ValueError("--target-tokenizer: is not the tokenizer of the verifier's target")
-    return target

@@ -13,7 +13,7 @@ from draftwire._types.address import is_loopback
 from draftwire_tools.serve.auto import AUTO, LOOKUP, choose
 from draftwire_tools.serve.device import device_here
 from draftwire_tools.serve.gateway_process import MODULE
-from draftwire_tools.serve.learner_process import tunable
+from draftwire_tools.serve.learner_process import learns_head, tunable
 from draftwire_tools.serve.plan import Options, ServePlan, check, plan_of
 from draftwire_tools.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
 from draftwire_tools.serve.running import Serving, serving
@@ -25,6 +25,7 @@ NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft
 STAYS = "texts stay on this machine"
 NOTHING_TO_LEARN = "nothing can learn: there is no draft model in the verifier; add --draft 'local:draft?model=MODEL'"
 LOOKUP_ALONE = "lookup alone, without a draft model in the verifier"
+FROM_NOTHING = "lookup, and a head that begins with nothing"
 
 
 def serve(
@@ -194,5 +195,7 @@ def _learning(running: Serving) -> str:
     """Returns what learns, and where it keeps what it learns."""
     if running.learner is None:
         return NOTHING_TO_LEARN
-    parts = [str(running.learner.directory), *([] if tunable(running.plan) else [LOOKUP_ALONE]), STAYS]
+    plan = running.plan
+    what = FROM_NOTHING if learns_head(plan) else LOOKUP_ALONE
+    parts = [str(running.learner.directory), *([] if tunable(plan) else [what]), STAYS]
     return "; ".join(parts)

@@ -8,9 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from draftwire.cli.failure import Failure
+from draftwire_tools.serve.auto import LOOKUP
 from draftwire_tools.serve.plan import DRAFT, ServePlan, name_of
 from draftwire_tools.service import Job
 
+HEAD = "local:recurrent"
+"""The drafter in the verifier that drafts nothing until it has learned from nothing but the target."""
 _NEWS = ("; promoted: ", " drafts, as learned before; ")
 """The parts of lines about a version that drafts from now on, and about one that drafts again after a start."""
 LOOKUP_TEXTS = "lookup.ids"
@@ -20,12 +23,12 @@ _FINGERPRINT = 12
 
 
 class LearnerProcess(Job):
-    """A child process that trains the draft model in the verifier. It has the lowest priority and one thread."""
+    """A child process that trains the drafter in the verifier. It has the lowest priority and one thread."""
 
     def __init__(self, verifier: str, directory: Path, plan: ServePlan, logs: Path) -> None:
         """Starts it. verifier: its address. directory: of texts and checkpoints."""
         self.directory = directory
-        flags = ["--verifier", verifier, "--dir", str(directory), "--target-tokenizer", plan.model]
+        flags = ["--verifier", verifier, "--dir", str(directory), "--target", plan.model]
         if plan.options.chat_template is not None:
             flags += ["--chat-template", str(plan.options.chat_template.resolve())]
         if plan.options.learn_prompts is not None:
@@ -48,6 +51,12 @@ class LearnerProcess(Job):
 def tunable(plan: ServePlan) -> bool:
     """Returns whether a plan has a draft model in the verifier, which can learn."""
     return any(address.partition("?")[0] == DRAFT for address in plan.local)
+
+
+def learns_head(plan: ServePlan) -> bool:
+    """Returns whether a head is to learn next to lookup, because nothing else was found for a target on a CPU. On a
+    GPU's host the learner would read each text with a copy of the target on the CPU."""
+    return plan.chosen == {LOOKUP} and not tunable(plan) and plan.options.device.target == "cpu"
 
 
 def learned_lookup(directory: Path) -> str:

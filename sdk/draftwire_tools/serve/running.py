@@ -21,7 +21,14 @@ from draftwire_tools.loading import Loading, handle_signals, restore_signals
 from draftwire_tools.serve.auto import LOOKUP
 from draftwire_tools.serve.gain import Gain
 from draftwire_tools.serve.gateway_process import GatewayProcess
-from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup, learning_directory, tunable
+from draftwire_tools.serve.learner_process import (
+    HEAD,
+    LearnerProcess,
+    learned_lookup,
+    learning_directory,
+    learns_head,
+    tunable,
+)
 from draftwire_tools.serve.one_log import OneLog
 from draftwire_tools.serve.plan import DRAFT, LOCAL, Options, ServePlan, name_of
 from draftwire_tools.serve.ports import reachable
@@ -34,6 +41,8 @@ _GAIN_SECONDS = 5.0
 """Interval of readings of the gain."""
 _ANSWER_SECONDS = 5.0
 _ATTACH_SECONDS = 600.0
+_HEAD_NAME = "head"
+"""Name of the head that learns from nothing."""
 _LOOKUP_NAME = "lookup"
 """Name of the lookup drafter that remembers served texts, whose address is long."""
 _LISTEN_SECONDS = 60.0
@@ -184,9 +193,10 @@ def _started(
         flags += cache
     looks_up = options.learn and LOOKUP in plan.chosen
     learns = looks_up or (options.learn and tunable(plan))
+    has_head = learns and learns_head(plan)
     given = [address for address in plan.local if not (looks_up and address == LOOKUP)]
     flags += [part for address in given for part in ("--drafter", address)]
-    flags += together_flags(plan)
+    flags += together_flags(plan, has_head=has_head)
     if learns:
         flags += ["--share-traffic"]
     if options.chat_template is not None:
@@ -200,6 +210,8 @@ def _started(
     directory = learning_directory(plan, client.model_info().fingerprint) if learns else None
     if directory is not None and looks_up:
         attach_lookup(client, directory, console)
+    if has_head:
+        client.drafters.attach(HEAD, _HEAD_NAME, timeout=_ATTACH_SECONDS)
     drafting = _attach(client, running, plan, console)
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
@@ -211,12 +223,13 @@ def _started(
     return Serving(gateway, verifier, running, client, plan, drafting, console, learner)
 
 
-def together_flags(plan: ServePlan) -> tuple[str, ...]:
+def together_flags(plan: ServePlan, *, has_head: bool = False) -> tuple[str, ...]:
     """Returns the verifier's flags that let the chosen drafters draft for a request at once, unless a variable says how
-    many do."""
-    if len(plan.chosen) < 2 or "DRAFTWIRE_DRAFTERS_PER_REQUEST" in os.environ:
+    many do. has_head: whether a head learns next to them."""
+    together = len(plan.chosen) + has_head
+    if together < 2 or "DRAFTWIRE_DRAFTERS_PER_REQUEST" in os.environ:
         return ()
-    return "--drafters-per-request", str(len(plan.chosen))
+    return "--drafters-per-request", str(together)
 
 
 def cache_flags(plan: ServePlan) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from draftwire.errors import (
 )
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning.further_verifier import FurtherVerifier
+from draftwire_core.training.learning.learners import Learners
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
 from draftwire_core.training.learning.learning_loop import LearningLoop, LearningOptions
 from draftwire_core.training.learning.seats.local_seat import LocalSeat
@@ -166,7 +167,7 @@ class Learning:
         others = [] if further is None else [FurtherVerifier(further, self.told.append)]
         loop = LearningLoop(
             client, self.place, LocalSeat(Versions(self.place)), LearningOptions(tokens=150, replay_tokens=300),
-            self.training, TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle, further=others,
+            Learners(self.training), TrialOptions(0.5, 3, 20.0), self.told.append, idle=idle, further=others,
         )  # fmt: skip
         loop.run(rounds)
         return loop

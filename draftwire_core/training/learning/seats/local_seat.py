@@ -1,4 +1,4 @@
-"""The seat of a draft model inside the verifier: each checkpoint is attached as a drafter of its own."""
+"""The seat of a drafter inside the verifier: each checkpoint is attached as a drafter of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from draftwire import Client
 from draftwire.errors import RolloutNotFoundError
 from draftwire_core.training.learning.learning_directory import LearningState, Versions
-from draftwire_core.training.learning.seats.local_draft import LocalDraft
+from draftwire_core.training.learning.seats.learning_address import LearningAddress
 from draftwire_core.training.learning.seats.seat import Seated
 from draftwire_core.training.refresh.trial import Verdict
 
@@ -16,10 +16,10 @@ _LOAD_SECONDS = 300.0
 
 
 class LocalSeat:
-    """A Seat (see `seat.Seat`) of ``local:draft``."""
+    """A Seat (see `seat.Seat`) of ``local:draft`` or ``local:recurrent``."""
 
     def __init__(self, versions: Versions, name: str | None = None):
-        """name: of the drafter that is to learn; None for the first draft model in the verifier."""
+        """name: of the drafter that is to learn; None for the first that can."""
         self._versions = versions
         self._name = name
 
@@ -31,7 +31,7 @@ class LocalSeat:
                     client.drafters.withdraw(rollout.new.name)
         bases = []
         for drafter in client.drafters.list():
-            if drafter.state != "ready" or LocalDraft.parse(drafter.address) is None:
+            if drafter.state != "ready" or LearningAddress.parse(drafter.address) is None:
                 continue
             version = self._version(drafter.address)
             if version is not None:
@@ -48,7 +48,7 @@ class LocalSeat:
     def follow(self, client: Client, state: LearningState) -> None:
         """Swaps the base, or a learned checkpoint, for what is promoted."""
         for drafter in client.drafters.list():
-            found = LocalDraft.parse(drafter.address)
+            found = LearningAddress.parse(drafter.address)
             if drafter.state != "ready" or found is None:
                 continue
             version = 0 if found.model == self.model(state.base) else self._version(drafter.address)
@@ -57,8 +57,8 @@ class LocalSeat:
 
     def model(self, base: str) -> str:
         """Returns the model that the address names."""
-        found = LocalDraft.parse(base)
-        assert found is not None, "a base is a draft model's address"
+        found = LearningAddress.parse(base)
+        assert found is not None, "a base is an address that can learn"
         return found.model
 
     def canary(self, state: LearningState, checkpoint: Path) -> tuple[str, Path | None]:
@@ -70,10 +70,10 @@ class LocalSeat:
         state.drafter = verdict.drafter
 
     def _version(self, address: str) -> int | None:
-        found = LocalDraft.parse(address)
+        found = LearningAddress.parse(address)
         return None if found is None else self._versions.number(found.model)
 
     def _address(self, state: LearningState, checkpoint: Path) -> str:
-        base = LocalDraft.parse(state.base)
-        assert base is not None, "a base is a draft model's address"
+        base = LearningAddress.parse(state.base)
+        assert base is not None, "a base is an address that can learn"
         return base.of(str(checkpoint), state.weights).address

@@ -312,7 +312,7 @@ def test_it_waits_for_a_draft_model(learning: Learning, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(learning_loop.time, "sleep", sleep)
     learning.run()
-    assert learning.told[0] == "no draft model is attached: waiting for one"
+    assert learning.told[0] == "no drafter that can learn is attached: waiting for one"
     assert learning.state.promoted == 1
 
 

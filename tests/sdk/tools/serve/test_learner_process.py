@@ -6,7 +6,13 @@ import pytest
 
 from draftwire_core.training.learning.texts.lookup_texts import LOOKUP_TEXTS
 from draftwire_tools.serve.device import Device
-from draftwire_tools.serve.learner_process import LearnerProcess, learned_lookup, learning_directory, tunable
+from draftwire_tools.serve.learner_process import (
+    LearnerProcess,
+    learned_lookup,
+    learning_directory,
+    learns_head,
+    tunable,
+)
 from draftwire_tools.serve.plan import Options, plan_of
 from verifier_service.reading.local_address import read_local_address
 
@@ -18,6 +24,24 @@ OPTIONS = Options(Device("cpu", "auto", "cpu"), learn=True)
 )
 def test_a_draft_model_in_the_verifier_can_learn(drafts: tuple[str, ...], learns: bool) -> None:
     assert tunable(plan_of("target", drafts, 1, OPTIONS)) == learns
+
+
+@pytest.mark.parametrize(
+    ("drafts", "chosen", "device", "learns"),
+    [
+        (("local:ngram",), ("local:ngram",), "cpu", True),
+        (("local:ngram",), (), "cpu", False),
+        (("local:ngram",), ("local:ngram",), "cuda:0", False),
+        (("local:draft?model=m", "local:ngram"), ("local:draft?model=m", "local:ngram"), "cpu", False),
+        (("local:draft?model=m", "local:ngram"), ("local:ngram",), "cpu", False),
+        (("local:mtp", "local:ngram"), ("local:mtp", "local:ngram"), "cpu", False),
+    ],
+)
+def test_a_head_learns_where_lookup_was_all_that_was_found(
+    drafts: tuple[str, ...], chosen: tuple[str, ...], device: str, learns: bool
+) -> None:
+    options = Options(Device(device, "auto", device), learn=True)
+    assert learns_head(plan_of("target", drafts, 1, options, chosen)) == learns
 
 
 def test_each_target_has_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

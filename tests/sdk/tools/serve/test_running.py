@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
+from draftwire._sync.drafters import Drafters
 from draftwire.cli.failure import Failure
 from draftwire.errors import InvalidArgumentError
 from draftwire_tools.loading import Loading
@@ -251,6 +252,25 @@ def test_lookup_that_cannot_remember_is_told_and_looks_up_all_the_same() -> None
     assert told.getvalue() == "option texts: lookup.ids is damaged\nserving with local:ngram in its place\n"
 
 
+def test_a_head_learns_next_to_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    children(monkeypatch)
+    attached: list[tuple[str, str | None]] = []
+
+    def attach(_: Drafters, address: str, name: str | None = None, *, timeout: float) -> None:
+        attached.append((address, name))
+
+    monkeypatch.setattr(Drafters, "attach", attach)
+    monkeypatch.setattr(running, "LearnerProcess", lambda *given: Child("learner", given[3]))
+    monkeypatch.setattr(running, "_attach", lambda *_: [address for address, _ in attached])
+    monkeypatch.setattr(running.Client, "model_info", lambda _: SimpleNamespace(fingerprint="f" * 64))
+    options = Options(CPU.device, learn=True, learn_directory=tmp_path / "learned")
+    plan = plan_of("target", ("local:ngram",), 4, options, ("local:ngram",))
+    listen = "127.0.0.1:1"
+    with serving(lambda: plan, options, listen, listen, tmp_path / "log", Console(file=io.StringIO())) as served:
+        assert attached == [(learned_lookup(tmp_path / "learned"), "lookup"), ("local:recurrent", "head")]
+        assert served.learner is not None
+
+
 @pytest.mark.parametrize(
     ("learn", "first", "chosen", "attached"),
     [
@@ -292,5 +312,9 @@ def test_chosen_drafters_draft_together(monkeypatch: pytest.MonkeyPatch) -> None
     chosen = plan_of("target", ("small", "local:ngram"), 4, CPU, ("small", "local:ngram"))
     assert together_flags(chosen) == ("--drafters-per-request", "2")
     assert together_flags(plan_of("target", ("small", "local:ngram"), 4, CPU)) == ()
+    assert together_flags(plan_of("target", ("local:ngram",), 4, CPU, ("local:ngram",)), has_head=True) == (
+        "--drafters-per-request",
+        "2",
+    )
     monkeypatch.setenv("DRAFTWIRE_DRAFTERS_PER_REQUEST", "1")
     assert together_flags(chosen) == ()
