@@ -1,4 +1,4 @@
-"""What can learn while it serves: a draft model from texts, a recurrent head from the target's states on them."""
+"""The drafters that learn while they serve: a draft model from texts, a recurrent head from the target's states."""
 
 from __future__ import annotations
 

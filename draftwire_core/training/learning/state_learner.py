@@ -22,7 +22,7 @@ from draftwire_core.engine.checkpoint.weight_files import weight_files
 from draftwire_core.engine.device.host import free_memory
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead, inputs_of
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.training.learning.target_pass import TargetPass
+from draftwire_core.training.learning.target_reader import TargetReader
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
 from draftwire_core.training.learning.texts.top_tokens import TopTokens
@@ -65,7 +65,7 @@ class ReadTexts:
     """Places of which the next token is of an output, and at least `_STEPS` tokens follow: int64 [begins]."""
 
     @classmethod
-    def of(cls, texts: Sequence[DraftText], target: TargetPass, known: dict[bytes, torch.Tensor]) -> ReadTexts:
+    def of(cls, texts: Sequence[DraftText], target: TargetReader, known: dict[bytes, torch.Tensor]) -> ReadTexts:
         """Has the target read texts. known: the states of texts that were read before, by their tokens; those of the
         others are added."""
         states, begins, place = [], [], 0
@@ -123,7 +123,7 @@ class StateLearner:
             tell(f"the head learns nothing: there is no memory for a copy of {self._target}, which reads the texts")
             return False
         longest = max(len(text.tokens) for text in (*learned, *held_out))
-        target = TargetPass(PackedModel.load(checkpoint, slots=longest, device=self._device))
+        target = TargetReader(PackedModel.load(checkpoint, slots=longest, device=self._device))
         keys = {text.tokens.tobytes() for text in (*learned, *held_out)}
         known = {key: states for key, states in self._states.items() if key in keys}
         texts, held = (ReadTexts.of(each, target, known) for each in (learned, held_out))

@@ -35,6 +35,7 @@ NEEDS = {
     "lookahead": Needs(False, "no"),
     "early_exit": Needs(False, "no"),
     "medusa": Needs(False, "heads"),
+    "recurrent": Needs(False, "the head"),
     "eagle3": Needs(False, "its layer"),
     "dflash": Needs(False, "its layers"),
     "mtp": Needs(False, "no"),

@@ -138,10 +138,10 @@ def _read_config(place: Path) -> list[int]:
 
 
 def _check(token_ids: torch.Tensor, vocab_size: int) -> None:
-    """Raises ValueError for tokens that a target with this vocabulary lacks, or that are there twice."""
+    """Raises ValueError for tokens that a target with this vocabulary lacks, or that occur more than once."""
     if token_ids.dtype != torch.int64:
         raise ValueError(f"tensor token_ids has dtype {str(token_ids.dtype).removeprefix('torch.')}, not int64")
     if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
         raise ValueError(f"tensor token_ids must have ids from 0 to {vocab_size - 1}")
     if len(token_ids.unique()) != len(token_ids):
-        raise ValueError("tensor token_ids has an id twice")
+        raise ValueError("tensor token_ids has an id more than once")

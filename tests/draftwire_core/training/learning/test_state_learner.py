@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
-from draftwire_core.training.learning import state_learner, target_pass
+from draftwire_core.training.learning import state_learner, target_reader
 from draftwire_core.training.learning.state_learner import (
     ReadTexts,
     StateLearner,
@@ -15,7 +15,7 @@ from draftwire_core.training.learning.state_learner import (
     share_agreed,
     unrolled_loss,
 )
-from draftwire_core.training.learning.target_pass import TargetPass
+from draftwire_core.training.learning.target_reader import TargetReader
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, random_tokens, specs_of, tiny_model
@@ -58,13 +58,13 @@ def test_it_learns_and_goes_on_from_what_it_wrote(
 def test_a_text_is_read_once(
     target: Path, texts: list[tuple[list[int], list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, states, read = StateLearner("", str(target), TextTraining(steps=1)), TargetPass.states, []
+    learner, states, read = StateLearner("", str(target), TextTraining(steps=1)), TargetReader.states, []
 
-    def seen(self: TargetPass, tokens: list[int]) -> torch.Tensor:
+    def seen(self: TargetReader, tokens: list[int]) -> torch.Tensor:
         read.append(len(tokens))
         return states(self, tokens)
 
-    monkeypatch.setattr(TargetPass, "states", seen)
+    monkeypatch.setattr(TargetReader, "states", seen)
     first, *others = examples(learner, texts)
     learner.learn([first], others, 0, lambda _: None)
     learner.learn([first], others[:1], 1, lambda _: None)
@@ -87,8 +87,8 @@ def test_a_short_output_teaches_nothing(target: Path) -> None:
     assert StateLearner("", str(target), QUICK).example([1, 2], [3, 4, 5]) is None
 
 
-def read(texts: list[tuple[list[int], list[int]]], model_slots: int = 100) -> tuple[ReadTexts, TargetPass]:
-    target = TargetPass(packed(tiny_model("Llama"), model_slots))
+def read(texts: list[tuple[list[int], list[int]]], model_slots: int = 100) -> tuple[ReadTexts, TargetReader]:
+    target = TargetReader(packed(tiny_model("Llama"), model_slots))
     learner = StateLearner("", "", QUICK)
     return ReadTexts.of(examples(learner, texts), target, {}), target
 
@@ -114,9 +114,9 @@ def test_states_lead_to_the_targets_own_tokens(texts: list[tuple[list[int], list
 @pytest.mark.parametrize("architecture", ["Lfm2", "Gemma3"])
 def test_states_of_other_targets(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One with recurrent layers reads a text at once; of both, the states lead to the logits of a whole pass."""
-    monkeypatch.setattr(target_pass, "_ROWS", 16)
+    monkeypatch.setattr(target_reader, "_ROWS", 16)
     model = packed(tiny_model(architecture), 100)
-    target, tokens = TargetPass(model), random_tokens(60, seed=1)
+    target, tokens = TargetReader(model), random_tokens(60, seed=1)
     states = target.states(tokens)
     assert states.shape == (60, model.hidden_size)
     assert model.pool.used == 0

@@ -13,7 +13,7 @@ from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
-from draftwire_core.training.learning.target_pass import TargetPass
+from draftwire_core.training.learning.target_reader import TargetReader
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, random_tokens, specs_of, tiny_model
 from tests.harness.models.recurrent_training import trained_head
 
@@ -100,7 +100,7 @@ def test_it_goes_on_from_its_own_states(head: Path, plain: dict[int, list[int]])
     drafter.grow()
     drafter.commit(0, len(spec.tokens) + 1, after[:1])
     assert not drafter.busy, "it waits for the state"
-    drafter.see(0, TargetPass(model).states(spec.tokens)[-1])
+    drafter.see(0, TargetReader(model).states(spec.tokens)[-1])
     proposal = drafter.grow().proposals[0]
     chain, node = [], 0
     while True:  # the first child of each node

@@ -70,7 +70,7 @@ def test_wrong_configurations(written: Path, field: str, value: Any, told: str) 
         ("enter.weight", torch.zeros(HIDDEN + 2 * INNER, 2 * HIDDEN, dtype=torch.int32), "has dtype int32"),
         ("down.weight", None, "tensor down.weight is missing"),
         ("token_ids", torch.zeros(DRAFTED), "has dtype float32"),
-        ("token_ids", torch.zeros(DRAFTED, dtype=torch.int64), "has an id twice"),
+        ("token_ids", torch.zeros(DRAFTED, dtype=torch.int64), "has an id more than once"),
         ("token_ids", torch.arange(-1, DRAFTED - 1), "must have ids from 0"),
     ],
 )

@@ -13,7 +13,7 @@ _ROWS = 256
 """Tokens of a pass, or unit vectors that go through the output head at once."""
 
 
-class TargetPass:
+class TargetReader:
     """A target that reads texts. It runs on the kernels that serve it, so that its states are those of drafting."""
 
     def __init__(self, model: PackedModel):
