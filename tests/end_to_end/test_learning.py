@@ -210,3 +210,28 @@ def test_traffic_that_is_not_shared_is_told(services: Services, tmp_path: Path) 
     with learner(verifier.address, tmp_path / "learned", log) as process:
         assert process.wait(LONG_PATIENCE) == 1
     assert "start the verifier with --share-traffic" in log.read_text()
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_a_head_learns_from_nothing(scores: bool, services: Services, tmp_path: Path) -> None:
+    """scores: whether the verifier reads the texts for it; otherwise a copy of the target does."""
+    place, log = tmp_path / "learned", tmp_path / "learner.log"
+    flags = ["--share-traffic", "--drafter", "local:recurrent", *(["--allow-scoring"] if scores else [])]
+    of_target = "--target", str(MODELS / "target")
+    verifier = services.verifier("target", *flags)
+    with (
+        Client(verifier.address, timeout=PATIENCE) as client,
+        learner(verifier.address, place, log, *of_target, "--rounds", "1") as process,
+    ):
+        assert process.wait(LONG_PATIENCE) == 0, log.read_text()
+        told = log.read_text()
+        assert "v00001: on trial" in told
+        assert "agreement on held-out texts 0.0 % before" in told
+        state = LearningState.read(place)
+        assert state is not None
+        assert state.last_round is not None
+        assert state.last_round.agreement_after > 0
+        (drafter,) = client.drafters.list()
+        assert drafter.learning is not None
+        assert drafter.learning.rounds == 1
+    verifier.kill()

@@ -22,6 +22,8 @@ class ScoreOrder:
     """First position whose distribution is requested."""
     top: int
     """Number of tokens to report of each distribution."""
+    states: bool = False
+    """Whether to report hidden states."""
 
 
 def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> ScoreOrder:
@@ -42,4 +44,4 @@ def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> Sc
     first = request.first_position if request.HasField("first_position") else 1
     if not 1 <= first <= len(tokens):
         raise invalid_field("first_position", f"must be from 1 to the number of token_ids, {len(tokens)}, got {first}")
-    return ScoreOrder(tokens, first, request.top)
+    return ScoreOrder(tokens, first, request.top, request.states)

@@ -66,7 +66,7 @@ class Scores:
         self._peer_limits.add(number, peer, len(order.tokens))
         call = self._calls[number] = _Call()
         try:
-            self._steps.add_score(ScoreSpec(number, order.tokens, order.first, order.top))
+            self._steps.add_score(ScoreSpec(number, order.tokens, order.first, order.top, order.states))
             done = False
             while not done:
                 while not call.scores and call.error is None:
@@ -112,4 +112,5 @@ def _response(score: Score) -> ScoreResponse:
         top=len(score.token_ids[0]),
         token_ids=itertools.chain.from_iterable(score.token_ids),
         log_probs=itertools.chain.from_iterable(score.log_probs),
+        states=score.states,
     )

@@ -15,6 +15,7 @@ import torch
 
 from draftwire_core.engine.kv.kv_slots import SlotList, SlotPool
 from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
+from draftwire_core.engine.model.features.feature_codec import INT8, encode
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.sampling.log_probs import top_log_probs
 
@@ -30,6 +31,8 @@ class ScoreSpec:
     """First position to report a distribution for, from 1 (the token after the first one) to len(tokens)."""
     top: int
     """Number of tokens to report per distribution."""
+    states: bool = False
+    """Whether to report the hidden states that the distributions are computed from, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Score:
     """Whether no further score of the text follows."""
     fault: bool = False
     """Whether logits were not finite; scoring of the text then ends, without results of this step."""
+    states: bytes = b""
+    """The hidden states, if they are asked for, as `feature_codec.encode` writes them in int8."""
 
 
 class _Text:
@@ -77,6 +82,11 @@ class _Part:
     slots: np.ndarray
     wanted: int
     """Number of rows whose logits are wanted; they are the last ones."""
+
+    @property
+    def wants_states(self) -> bool:
+        """Whether the hidden states of these rows are asked for."""
+        return self.text.spec.states and self.wanted > 0
 
 
 class Scoring:
@@ -143,14 +153,19 @@ class Scoring:
             parts.append(_Part(text, slots, max(0, start + rows - max(start, text.told))))
         return parts
 
-    def settle(self, parts: list[_Part], logits: torch.Tensor) -> list[Score]:
-        """Returns the scores from the rows of `parts`; logits: of the wanted rows, in order."""
+    def settle(self, parts: list[_Part], logits: torch.Tensor, states: torch.Tensor | None = None) -> list[Score]:
+        """Returns the scores from the rows of `parts`.
+
+        logits: of the wanted rows, in order. states: the same rows of the output head's inputs, [rows, hidden], if a
+        text asks for them.
+        """
         scores: list[Score] = []
         begin = 0
         for part in parts:
             text, spec = part.text, part.text.spec
             text.slots.extend(part.slots)
-            rows = logits[begin : begin + part.wanted]
+            wanted = slice(begin, begin + part.wanted)
+            rows = logits[wanted]
             begin += part.wanted
             done = text.pending == 0
             if part.wanted:
@@ -160,7 +175,9 @@ class Scoring:
                 if fault:
                     scores.append(Score(spec.score_id, first, [], [], True, fault=True))
                 else:
-                    scores.append(Score(spec.score_id, first, token_ids.tolist(), log_probs.tolist(), done))
+                    seen = encode(states[wanted].cpu(), INT8) if spec.states and states is not None else b""
+                    found = token_ids.tolist(), log_probs.tolist()
+                    scores.append(Score(spec.score_id, first, *found, done, states=seen))
                 done = done or fault
             if done:
                 self.remove(spec.score_id)

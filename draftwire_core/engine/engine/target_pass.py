@@ -146,6 +146,7 @@ class TargetPass:
             job.sequence.state_readers and job.sampled_positions and self._local.wants_states(job.sequence)
             for job in jobs
         )
+        wants_states = wants_states or any(part.wants_states for part in parts)
         if drawing.in_pass:
             logits, found, _ = drawing.forward(batch)
             states = found if wants_states else None
@@ -159,6 +160,10 @@ class TargetPass:
         own = logits if len(drawing) == logits.shape[0] else logits[: len(drawing)]
         edited = editing.apply(own)
         drawn = drawing.read(edited)
-        scores = self._scoring.settle(parts, logits[len(drawing) :]) if parts else []
+        scores = []
+        if parts:
+            scores = self._scoring.settle(
+                parts, logits[len(drawing) :], None if states is None else states[len(drawing) :]
+            )
         told = prompts.settle(logits) if prompts else {}
         return ComputedStep(AskedRows(*drawn, edited, logits, states), scores, told, len(builder), builder.seen)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from draftwire import Client
 from draftwire_core.engine.text.tokenizer import Tokenizer
 from draftwire_core.training.learning.seats.learning_address import HEAD, LearningAddress
 from draftwire_core.training.learning.state_learner import StateLearner
@@ -56,18 +57,18 @@ class Learners:
     target: str | None = None
     """Directory, GGUF file or hub id of the target, which is needed for a head."""
 
-    def make(self, base: str, source: str, tokenizer_sha256: str) -> LiveLearner:
+    def make(self, base: str, source: str, tokenizer_sha256: str, client: Client) -> LiveLearner:
         """Returns what learns on from a checkpoint.
 
         base: address or checkpoint of the base. source: the checkpoint. tokenizer_sha256: hash of the target's
-        tokenizer. Raises ValueError for an option that is missing, and ModelLoadError.
+        tokenizer. client: of the verifier. Raises ValueError for an option that is missing, and ModelLoadError.
         """
         address = LearningAddress.parse(base)
         if address is None or address.method != HEAD:
             return TextLearner(source, self._other_tokenizer(source, tokenizer_sha256), self.training, self.device)
         if self.target is None:
             raise ValueError("--target: is needed, because a head learns from the target's hidden states")
-        return StateLearner(source, self.target, self.training, self.device)
+        return StateLearner(source, self.target, self.training, self.device, client)
 
     def _other_tokenizer(self, source: str, sha256: str) -> Tokenizer | None:
         """Returns the target's tokenizer, which has this hash, if a draft model has another one. Raises ValueError."""

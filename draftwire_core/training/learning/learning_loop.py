@@ -181,7 +181,7 @@ class LearningLoop:
         if self._learner is None:
             state = self.state
             source = str(self.versions.path(state.promoted)) if state.promoted else self.seat.model(state.base)
-            self._learner = self.learners.make(state.base, source, info.tokenizer_sha256)
+            self._learner = self.learners.make(state.base, source, info.tokenizer_sha256, self.client)
         self.tell(f"following {self.client.address}; {self.state.drafter} drafts")
         if self.state.promoted:
             self.tell(self.state.summary())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from draftwire import Client
+from draftwire.errors import NotEnabledError, PermissionDeniedError
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
 from draftwire_core.engine.checkpoint.weight_files import weight_files
 from draftwire_core.engine.device.host import free_memory
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead, inputs_of
 from draftwire_core.engine.model.packed_model import PackedModel
-from draftwire_core.training.learning.target_reader import TargetReader
+from draftwire_core.training.learning.target_reader import TargetReader, VerifierReader
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
 from draftwire_core.training.learning.texts.top_tokens import TopTokens
@@ -46,6 +49,9 @@ _PLACES = 2048
 """Places that go through the head at once."""
 _COPY = 1.5
 """Memory that a copy of the target takes at most while it is loaded, as a multiple of its files."""
+_READING_SECONDS = 600.0
+"""Time to wait in a round until the verifier is idle, so that it reads texts."""
+_ANSWER_SECONDS = 30.0
 _TELL_SECONDS = 30.0
 
 
@@ -65,22 +71,28 @@ class ReadTexts:
     """Places of which the next token is of an output, and at least `_STEPS` tokens follow: int64 [begins]."""
 
     @classmethod
-    def of(cls, texts: Sequence[DraftText], target: TargetReader, known: dict[bytes, torch.Tensor]) -> ReadTexts:
-        """Has the target read texts. known: the states of texts that were read before, by their tokens; those of the
-        others are added."""
-        states, begins, place = [], [], 0
+    def of(cls, texts: Sequence[DraftText], target: TargetReader, known: dict[bytes, torch.Tensor]) -> ReadTexts | None:
+        """Has the target read texts, without those that it does not read now; None if these are all.
+
+        known: the states of texts that were read before, by their tokens; those of the others are added. Raises
+        DraftwireError.
+        """
+        read, begins, place = [], [], 0
         for text in texts:
             key = text.tokens.tobytes()
-            if key not in known:
-                known[key] = target.states(text.tokens.tolist()).cpu()
-            states.append(known[key])
-            length = len(text.tokens)
-            begins.append(torch.arange(place + text.first - 1, place + length - _STEPS))
-            place += length
-        tokens = torch.from_numpy(np.concatenate([text.tokens for text in texts]).astype(np.int64))
+            states = known[key] if key in known else target.states(text.tokens.tolist())
+            if states is None:
+                continue
+            known[key] = states.cpu()
+            read.append(text)
+            begins.append(torch.arange(place + text.first - 1, place + len(text.tokens) - _STEPS))
+            place += len(text.tokens)
+        if not read:
+            return None
+        tokens = torch.from_numpy(np.concatenate([text.tokens for text in read]).astype(np.int64))
         distinct, of_token = tokens.unique(return_inverse=True)
-        embeddings = target.embeddings(distinct).cpu()
-        return cls(tokens, embeddings, of_token, torch.cat(states), torch.cat(begins))
+        states = torch.cat([known[text.tokens.tobytes()] for text in read])
+        return cls(tokens, target.embeddings(distinct).cpu(), of_token, states, torch.cat(begins))
 
     def inputs(self, places: torch.Tensor, states: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the head's inputs for the tokens behind places, float32 [places, 2 * hidden]. states: the head's own
@@ -92,9 +104,14 @@ class ReadTexts:
 class StateLearner:
     """Learns on while its process lives, also from a checkpoint that was not worth its cost in a trial yet."""
 
-    def __init__(self, source: str, target: str, training: TextTraining, device: str = "cpu"):
-        """source: directory of a head; empty for one that knows nothing. target: directory, GGUF file or hub id of the
-        target. Raises ModelLoadError."""
+    def __init__(
+        self, source: str, target: str, training: TextTraining, device: str = "cpu", client: Client | None = None
+    ):
+        """Learns on from a checkpoint.
+
+        source: directory of a head; empty for one that knows nothing. target: directory, GGUF file or hub id of the
+        target. client: of a verifier that is to read the texts, if it scores any. Raises ModelLoadError.
+        """
         self.source = source
         self.options = training
         self.before = self.after = 0.0
@@ -102,7 +119,7 @@ class StateLearner:
         self.measured = 0
         """Held-out tokens on which it was measured."""
         self.quantised = False
-        self._target, self._device = target, device
+        self._target, self._device, self._client = target, device, client
         self._head = RecurrentHead.load(source, torch.float32) if source else None
         self._trained = self._head is not None
         self._states: dict[bytes, torch.Tensor] = {}
@@ -117,17 +134,17 @@ class StateLearner:
     def learn(
         self, learned: Sequence[DraftText], held_out: Sequence[DraftText], seed: int, tell: Callable[[str], None]
     ) -> bool:
-        """Trains; returns whether the agreement on held-out texts is better than before. Raises ModelLoadError."""
-        checkpoint, free = Checkpoint.find(self._target), free_memory()
-        if free is not None and _COPY * _bytes_of(checkpoint) > free:
-            tell(f"the head learns nothing: there is no memory for a copy of {self._target}, which reads the texts")
+        """Trains; returns whether the agreement on held-out texts is better than before. Raises ModelLoadError, and
+        DraftwireError if the verifier is lost that reads them."""
+        target = self._reader(max(len(text.tokens) for text in (*learned, *held_out)), tell)
+        if target is None:
             return False
-        longest = max(len(text.tokens) for text in (*learned, *held_out))
-        target = TargetReader(PackedModel.load(checkpoint, slots=longest, device=self._device))
         keys = {text.tokens.tobytes() for text in (*learned, *held_out)}
-        known = {key: states for key, states in self._states.items() if key in keys}
-        texts, held = (ReadTexts.of(each, target, known) for each in (learned, held_out))
-        self._states = known
+        self._states = {key: states for key, states in self._states.items() if key in keys}
+        held, texts = (ReadTexts.of(each, target, self._states) for each in (held_out, learned))
+        if texts is None or held is None:
+            tell("the head learns nothing: the verifier had no time to read the texts")
+            return False
         head = self._head
         if head is None:
             head = RecurrentHead(target.hidden_size, _INNER * target.hidden_size, target.vocab_size, 1)
@@ -154,6 +171,23 @@ class StateLearner:
 
     def go_back(self) -> None:
         """Does nothing: what was not worth its cost yet is learned on, and tried again."""
+
+    def _reader(self, longest: int, tell: Callable[[str], None]) -> TargetReader | None:
+        """Returns what reads the texts: the verifier if it scores any, or else a copy of the target; None without
+        memory for that. longest: most tokens of a text."""
+        checkpoint, free = Checkpoint.find(self._target), free_memory()
+        if self._client is not None:
+            with suppress(NotEnabledError, PermissionDeniedError):
+                self._client.score([0], top=1, timeout=_ANSWER_SECONDS)
+                model = PackedModel.load(checkpoint, slots=1, device=self._device, layers=1)
+                return VerifierReader(self._client, model, _READING_SECONDS)
+        if free is not None and _COPY * _bytes_of(checkpoint) > free:
+            tell(
+                f"the head learns nothing: there is no memory for a copy of {self._target} that reads the texts, and "
+                "the verifier reads none (--allow-scoring)"
+            )
+            return None
+        return TargetReader(PackedModel.load(checkpoint, slots=longest, device=self._device))
 
     def _train(self, head: RecurrentHead, texts: ReadTexts, seed: int, tell: Callable[[str], None]) -> None:
         options, places = self.options, len(texts.begins)

@@ -1,28 +1,35 @@
-"""The target in the process of a learner: its states on texts, and its weights that heads share."""
+"""The target for a learner: its states on texts, and its weights that heads share."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
 
+from draftwire import Client, Prediction
+from draftwire._messages.scoring import ScoreReader
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire_core.engine.model.features.feature_codec import INT8, decode
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 
 _ROWS = 256
 """Tokens of a pass, or unit vectors that go through the output head at once."""
+_LOOK_SECONDS = 0.5
+_ANSWER_SECONDS = 600.0
 
 
 class TargetReader:
-    """A target that reads texts. It runs on the kernels that serve it, so that its states are those of drafting."""
+    """A target in this process. It runs on the kernels that serve it, so that its states are those of drafting."""
 
     def __init__(self, model: PackedModel):
         """model: the target, with as many free KV slots as its longest text has tokens."""
         self.model = model
         self.hidden_size, self.vocab_size = model.hidden_size, model.vocab_size
 
-    def states(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Returns the last hidden states of a text, [tokens, hidden], in bfloat16."""
+    def states(self, tokens: Sequence[int]) -> torch.Tensor | None:
+        """Returns the last hidden states of a text, [tokens, hidden], in bfloat16; None if they cannot be had now."""
         model = self.model
         slots = model.pool.take(len(tokens))
         try:
@@ -60,3 +67,50 @@ class TargetReader:
         with torch.no_grad():
             columns = [head(part)[:, token_ids].float() for part in units.split(_ROWS)]
         return torch.cat(columns).T.contiguous()
+
+
+class VerifierReader(TargetReader):
+    """A target that reads texts in its verifier, while that has nothing else to do. One layer of it is enough here."""
+
+    def __init__(self, client: Client, model: PackedModel, seconds: float):
+        """client: of a verifier that scores texts. model: the target's embedding and output head, with any layers.
+        seconds: time to wait until the verifier is idle, for all texts together."""
+        super().__init__(model)
+        self._client = client
+        self._deadline = time.monotonic() + seconds
+
+    def states(self, tokens: Sequence[int]) -> torch.Tensor | None:
+        """Returns the last hidden states of a text, as 8 bits have them; None once the time to wait is over. Raises
+        DraftwireError."""
+        while not self._is_idle():
+            if time.monotonic() > self._deadline:
+                return None
+            time.sleep(_LOOK_SECONDS)
+        reader = _StateReader(tokens)
+        with self._client._transport.stream(reader, _ANSWER_SECONDS) as stream:
+            for _ in stream:
+                pass
+        return decode(b"".join(reader.parts), self.hidden_size, INT8).to(torch.bfloat16)
+
+    def _is_idle(self) -> bool:
+        engine = self._client.model_info(timeout=_ANSWER_SECONDS).engine
+        return not engine.running_sequences and not engine.waiting_requests
+
+
+class _StateReader(ScoreReader):
+    """Reads the hidden states along a text, next to the distributions."""
+
+    def __init__(self, tokens: Sequence[int]):
+        super().__init__(tokens, 1, 1)
+        self.parts: list[bytes] = []
+
+    def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
+        """Returns the request for what has not been read."""
+        request = super().next_request(resumable=resumable)
+        request.states = True
+        return request
+
+    def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
+        """Keeps the states of a response."""
+        self.parts.append(response.states)
+        return super().read(response)

@@ -513,26 +513,30 @@ class AcceptanceCount(_message.Message):
     def __init__(self, rule: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ("token_ids", "top", "first_position")
+    __slots__ = ("token_ids", "top", "first_position", "states")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     top: int
     first_position: int
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., top: _Optional[int] = ..., first_position: _Optional[int] = ...) -> None: ...
+    states: bool
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., top: _Optional[int] = ..., first_position: _Optional[int] = ..., states: bool = ...) -> None: ...
 
 class ScoreResponse(_message.Message):
-    __slots__ = ("first_position", "top", "token_ids", "log_probs")
+    __slots__ = ("first_position", "top", "token_ids", "log_probs", "states")
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     first_position: int
     top: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     log_probs: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, first_position: _Optional[int] = ..., top: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ...) -> None: ...
+    states: bytes
+    def __init__(self, first_position: _Optional[int] = ..., top: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., states: _Optional[bytes] = ...) -> None: ...
 
 class FollowTrafficRequest(_message.Message):
     __slots__ = ("likeliest",)

@@ -1,6 +1,7 @@
 """The Score call: it is opt-in, its errors are specific, and other requests are unaffected."""
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,6 +62,13 @@ async def test_every_position_is_told(scoring: InProcessVerifier) -> None:
         assert len(tokens) == len(set(tokens)) == 4
         assert 0 >= log_probs[0] >= log_probs[1] >= log_probs[2] >= log_probs[3]
     assert await scored(scoring, ScoreRequest(token_ids=TEXT, top=4, first_position=90)) == found[89:]
+
+
+async def test_states_come_along_if_they_are_asked_for(scoring: InProcessVerifier, checkpoint: Path) -> None:
+    responses = [each async for each in call(scoring, ScoreRequest(token_ids=TEXT, top=1, states=True))]
+    width = json.loads((checkpoint / "config.json").read_text())["hidden_size"]
+    assert len(b"".join(each.states for each in responses)) == len(TEXT) * (4 + width)
+    assert [each.states async for each in call(scoring, ScoreRequest(token_ids=TEXT[:3], top=1))] == [b""]
 
 
 async def test_the_whole_distribution_sums_to_one(scoring: InProcessVerifier) -> None:

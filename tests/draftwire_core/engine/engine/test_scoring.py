@@ -8,6 +8,7 @@ import torch
 from draftwire_core.engine.engine.scoring import Score, ScoreSpec
 from draftwire_core.engine.engine.sequence import SequenceSpec
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
+from draftwire_core.engine.model.features.feature_codec import INT8, decode
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.sampling.log_probs import top_log_probs
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
@@ -171,3 +172,17 @@ def test_logits_that_are_no_numbers_end_that_text_alone() -> None:
     assert [(score.fault, score.done) for score in scores[-1]] == [(True, True)]
     assert len(joined(scores[-2])[0]) == 3
     assert model.pool.used == 0
+
+
+def test_states_come_along_if_they_are_asked_for(model: PackedModel) -> None:
+    """In the same steps as a request and a text that asks for none; as 8 bits have them, they lead to the logits."""
+    engine = engine_of(model, max_step_rows=32)
+    engine.add(SequenceSpec(1, random_tokens(40), 60, GREEDY))
+    engine.add_score(ScoreSpec(-1, TEXT, 5, 1, states=True))
+    engine.add_score(ScoreSpec(-2, TEXT, 5, 1))
+    scores = take(engine)
+    assert [score.states for score in scores[-2]] == [b""] * len(scores[-2])
+    states = torch.cat([decode(score.states, model.hidden_size, INT8) for score in scores[-1]])
+    with torch.no_grad():
+        expected = LIBRARY.get_decoder()(torch.tensor([TEXT]), use_cache=False).last_hidden_state[0, 4:]
+    torch.testing.assert_close(states, expected, rtol=0, atol=float(expected.abs().max()) / 120)

@@ -68,7 +68,7 @@ def test_a_text_is_read_once(
     first, *others = examples(learner, texts)
     learner.learn([first], others, 0, lambda _: None)
     learner.learn([first], others[:1], 1, lambda _: None)
-    assert read == [len(each.tokens) for each in (first, *others)]
+    assert read == [len(each.tokens) for each in (*others, first)]
     learner.learn(others, [first], 2, lambda _: None)
     assert read[len(texts) :] == [len(others[1].tokens)], "what the last round did not have was forgotten"
 
@@ -80,7 +80,7 @@ def test_no_copy_of_the_target_is_loaded_where_there_is_no_memory_for_it(
     learner = StateLearner("", str(target), QUICK)
     learned, told = examples(learner, texts), list[str]()
     assert not learner.learn(learned, learned, 0, told.append)
-    assert told == [f"the head learns nothing: there is no memory for a copy of {target}, which reads the texts"]
+    assert told[0].startswith(f"the head learns nothing: there is no memory for a copy of {target}")
 
 
 def test_a_short_output_teaches_nothing(target: Path) -> None:
@@ -90,7 +90,9 @@ def test_a_short_output_teaches_nothing(target: Path) -> None:
 def read(texts: list[tuple[list[int], list[int]]], model_slots: int = 100) -> tuple[ReadTexts, TargetReader]:
     target = TargetReader(packed(tiny_model("Llama"), model_slots))
     learner = StateLearner("", "", QUICK)
-    return ReadTexts.of(examples(learner, texts), target, {}), target
+    found = ReadTexts.of(examples(learner, texts), target, {})
+    assert found is not None
+    return found, target
 
 
 def test_places_are_those_whose_next_token_is_drafted_from(texts: list[tuple[list[int], list[int]]]) -> None:
