@@ -211,7 +211,7 @@ def _started(
     if directory is not None and looks_up:
         attach_lookup(client, directory, console)
     if has_head:
-        client.drafters.attach(HEAD, _HEAD_NAME, timeout=_ATTACH_SECONDS)
+        attach_head(client, console)
     drafting = _attach(client, running, plan, console)
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
@@ -306,6 +306,14 @@ def attach_lookup(client: Client, directory: Path, console: Console) -> None:
     except DraftwireError as error:
         console.print(f"{error}\nserving with {LOOKUP} in its place", soft_wrap=True, markup=False)
         client.drafters.attach(LOOKUP, timeout=_ATTACH_SECONDS)
+
+
+def attach_head(client: Client, console: Console) -> None:
+    """Attaches the head that is to learn, if the target can have one; says why if not."""
+    try:
+        client.drafters.attach(HEAD, _HEAD_NAME, timeout=_ATTACH_SECONDS)
+    except DraftwireError as error:
+        console.print(f"{error}\nlookup learns alone", soft_wrap=True, markup=False)
 
 
 def _why(drafter: Drafter) -> str:

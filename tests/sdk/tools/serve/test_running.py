@@ -13,14 +13,14 @@ from rich.console import Console
 
 from draftwire._sync.drafters import Drafters
 from draftwire.cli.failure import Failure
-from draftwire.errors import InvalidArgumentError
+from draftwire.errors import InvalidArgumentError, UnsupportedDrafterError
 from draftwire_tools.loading import Loading
 from draftwire_tools.serve import running
 from draftwire_tools.serve.command import _line
 from draftwire_tools.serve.device import Device
 from draftwire_tools.serve.learner_process import learned_lookup
 from draftwire_tools.serve.plan import Options, plan_of
-from draftwire_tools.serve.running import Serving, attach_lookup, cache_flags, serving, together_flags
+from draftwire_tools.serve.running import Serving, attach_head, attach_lookup, cache_flags, serving, together_flags
 
 GPU = Options(Device("cuda", "auto", "cuda (a GPU)"))
 CPU = Options(Device("cpu", "auto", "cpu"))
@@ -250,6 +250,17 @@ def test_lookup_that_cannot_remember_is_told_and_looks_up_all_the_same() -> None
     attach_lookup(damaged, Path("/learned"), Console(file=told))
     assert damaged.attached == [("local:ngram", None)]
     assert told.getvalue() == "option texts: lookup.ids is damaged\nserving with local:ngram in its place\n"
+
+
+def test_a_target_that_can_have_no_head_is_served_all_the_same() -> None:
+    told = io.StringIO()
+
+    def attach(address: str, name: str, *, timeout: float) -> None:
+        raise UnsupportedDrafterError(f"{address} needs another target")
+
+    pool: Any = SimpleNamespace(drafters=SimpleNamespace(attach=attach))
+    attach_head(pool, Console(file=told))
+    assert told.getvalue() == "local:recurrent needs another target\nlookup learns alone\n"
 
 
 def test_a_head_learns_next_to_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
