@@ -133,5 +133,5 @@ def test_a_head_for_another_target_is_refused(tmp_path: Path, hidden: int, vocab
 def test_a_target_that_is_split_among_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others would not know that the first one looks up an embedding."""
     monkeypatch.setattr(PackedModel, "can_be_tapped", False)
-    with pytest.raises(ModelLoadError, match="local:recurrent needs a target .* not split among ranks"):
+    with pytest.raises(ModelLoadError, match=r"local:recurrent needs a target .* not split among ranks"):
         recurrent_drafter(RecurrentOptions(), packed(tiny_model("Llama"), 100))
