@@ -268,6 +268,8 @@ class TextFormat(BaseModel):
     model_config = _STRICT
 
     type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: bool | None = None
 

@@ -59,6 +59,8 @@ class ResponseObject(BaseModel):
     parallel_tool_calls: bool
     temperature: float
     top_p: float
+    text: dict[str, Any]
+    """Form of the text, by which LangChain knows that the text of a stream has one."""
     tool_choice: Any
     tools: list[Any]
     store: Literal[False] = False
@@ -150,6 +152,7 @@ class ResponsesWriter:
         self, status: Literal["in_progress", "completed", "incomplete", "failed"], **more: Any
     ) -> ResponseObject:
         asked = self._request
+        form = None if asked.text is None else asked.text.format
         told: dict[str, Any] = {"error": None, "incomplete_details": None, "usage": None} | more
         return ResponseObject(
             id=self._head.id,
@@ -163,6 +166,7 @@ class ResponsesWriter:
             parallel_tool_calls=asked.parallel_tool_calls is not False,
             temperature=_or_one(asked.given.get("temperature")),
             top_p=_or_one(asked.given.get("top_p")),
+            text={"format": {"type": "text"} if form is None else form.model_dump(by_alias=True, exclude_unset=True)},
             tool_choice=asked.tool_choice if isinstance(asked.tool_choice, BaseModel) else asked.tool_choice or "auto",
             tools=[tool.model_dump() for _, tool in asked.functions.values()],
             store=False,

@@ -140,6 +140,16 @@ async def test_a_form(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> Non
     assert fake.requests[0].structured_output.json_schema == '{"type": "object"}'
 
 
+async def test_a_stream_says_its_form(client: openai.AsyncOpenAI) -> None:
+    """LangChain reads a streamed text as an instance of the form only if the last event says that there is one."""
+    form: Any = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object"}, "strict": True}}
+    for asked, expected in (({"text": form}, form), ({}, {"format": {"type": "text"}})):
+        stream = await client.responses.create(model="fake", input="hello", stream=True, **asked)
+        *_, last = [event async for event in stream]
+        assert last.type == "response.completed" and last.response.text is not None
+        assert last.response.text.to_dict() == expected
+
+
 async def test_a_form_and_tools(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object", "title": "Answer"}}}
     fake.answer = '<think>\nHm\n</think>\n\n{"a": 1}'
