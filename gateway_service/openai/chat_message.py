@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.fields.checks import MOST_PARTS, at_most
-from gateway_service.openai.fields.content import Content, readable, text_of
+from gateway_service.openai.fields.checks import MOST_MESSAGES, MOST_PARTS, at_most
+from gateway_service.openai.fields.content import Content, is_unreadable, readable, text_of
 
 _SYSTEM = ("system", "developer")
 
@@ -71,6 +71,26 @@ class ChatMessage(BaseModel):
         if isinstance(message, dict) and message.get("role") == "tool" and isinstance(message.get("content"), list):
             return message | {"content": [readable(part) for part in message["content"]]}
         return message
+
+
+def _read_images_of_results(messages: Any) -> Any:
+    """Makes texts of images alone behind a result: agents such as goose and Cline send what a tool returned as a user's
+    message, since OpenAI's results are texts."""
+    if not isinstance(messages, list):
+        return messages
+    found, behind = [], False
+    for message in messages:
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if behind and role == "user" and content and isinstance(content, list) and all(map(is_unreadable, content)):
+            found.append(message | {"content": [readable(part) for part in content]})
+        else:
+            behind = role == "tool"
+            found.append(message)
+    return found
+
+
+Messages = Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1), BeforeValidator(_read_images_of_results)]
+"""A conversation, oldest message first."""
 
 
 def unread_parts(messages: Iterable[ChatMessage]) -> list[str]:

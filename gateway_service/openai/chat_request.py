@@ -12,8 +12,8 @@ from gateway_service.answers.answer_form import AnswerForm
 from gateway_service.answers.answer_plan import AnswerPlan
 from gateway_service.answers.tool import ToolUse
 from gateway_service.http.errors import GatewayError
-from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of, unread_parts
-from gateway_service.openai.fields.checks import MOST_MESSAGES, Strings, at_most
+from gateway_service.openai.chat_message import Messages, check_messages, conversation_of, unread_parts
+from gateway_service.openai.fields.checks import Strings
 from gateway_service.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
@@ -41,7 +41,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
         "add_special_tokens": "the chat template writes the special tokens itself",
     }
 
-    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1)]
+    messages: Messages
     """The conversation, oldest message first."""
     max_completion_tokens: TokenLimit | None = None
     """Most tokens to generate, -1 for the end of the context; `max_tokens` is the older name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +14,7 @@ from gateway_service.http.errors import GatewayError, from_draftwire
 from gateway_service.http.field_names import FieldNames
 from gateway_service.http.json_body import BodyRoute, beside_the_loop
 from gateway_service.http.left_out import LeftOut
-from gateway_service.openai.chat_message import ChatMessage, check_messages, conversation_of, unread_parts
-from gateway_service.openai.fields.checks import MOST_MESSAGES, at_most
+from gateway_service.openai.chat_message import Messages, check_messages, conversation_of, unread_parts
 from gateway_service.openai.fields.whole_numbers import TokenIds
 from gateway_service.openai.other_fields import check_others, left_out
 from gateway_service.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
@@ -37,7 +36,7 @@ class TokenizeRequest(TemplateFields):
     """Name of the model."""
     prompt: str | None = None
     """The text."""
-    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1)] | None = None
+    messages: Messages | None = None
     """The conversation, rendered by the chat template."""
     add_special_tokens: bool = True
     """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""

@@ -39,12 +39,17 @@ def refusal_as_text(part: Any) -> Any:
 _UNREADABLE = ("image_url", "input_audio", "file", "input_image", "input_file")
 
 
+def is_unreadable(part: Any) -> bool:
+    """Whether a part is an image, a file or a sound."""
+    return isinstance(part, dict) and part.get("type") in _UNREADABLE
+
+
 def readable(part: Any) -> Any:
     """Returns a text for an image, a file or a sound of a tool's result. Agents open them unasked, and send what they
     got with every further request."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in _UNREADABLE:
+    if not is_unreadable(part):
         return part
+    kind = part["type"]
     return {"type": "text", "text": f"[{kind} left out: the model reads text alone]", "left_out": kind}
 
 
