@@ -12,8 +12,9 @@ from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.checks import MOST_TOOLS, JsonObject, at_most, one_of
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
-ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-"""Name of a tool: letters, digits, underscores and hyphens, at most 64."""
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+"""Name of a tool: letters, digits, underscores and hyphens, at most 128, as of MCP's tools. OpenAI takes 64, but agents
+put the server's name before the tool's."""
 
 
 class FunctionDefinition(BaseModel):

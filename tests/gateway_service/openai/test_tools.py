@@ -50,6 +50,21 @@ async def test_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None
     assert not sent.HasField("structured_output") and not sent.special_tokens
 
 
+async def test_long_names_of_tools(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
+    """opencode and VS Code put the name of an MCP server before that of its tool, at any length."""
+    name = "server_" * 18 + "x"
+    tool: Any = {"type": "function", "function": {"name": name, "strict": True, "parameters": PARAMETERS}}
+    call = {"name": name, "arguments": {"city": "Rome"}}
+    fake.answer = f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+    done = (await http.post("/v1/chat/completions", json=ASKED | {"tools": [tool]})).json()
+    (told,) = done["choices"][0]["message"]["tool_calls"]
+    assert told["function"] == {"name": name, "arguments": '{"city": "Rome"}'}
+    assert name in fake.requests[0].structured_output.lark
+    tool["function"]["name"] = "x" * 129
+    refused = await http.post("/v1/chat/completions", json=ASKED | {"tools": [tool]})
+    assert refused.json()["error"]["param"] == "tools[0].function.name"
+
+
 async def test_a_stream_of_calls_is_the_whole_answer(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     whole = (await client.chat.completions.create(**ASKED, extra_headers={"x-request-id": "one"})).choices[0].message
     for index, logprobs in ((0, False), (0, True)):
