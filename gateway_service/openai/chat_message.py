@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from gateway_service.http.errors import GatewayError
 from gateway_service.openai.fields.checks import MOST_MESSAGES, MOST_PARTS, at_most
-from gateway_service.openai.fields.content import Content, is_unreadable, readable, text_of
+from gateway_service.openai.fields.content import Content, read_behind_results, readable, text_of
 
 _SYSTEM = ("system", "developer")
 
@@ -73,23 +73,9 @@ class ChatMessage(BaseModel):
         return message
 
 
-def _read_images_of_results(messages: Any) -> Any:
-    """Makes texts of images alone behind a result: agents such as goose and Cline send what a tool returned as a user's
-    message, since OpenAI's results are texts."""
-    if not isinstance(messages, list):
-        return messages
-    found, behind = [], False
-    for message in messages:
-        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
-        if behind and role == "user" and content and isinstance(content, list) and all(map(is_unreadable, content)):
-            found.append(message | {"content": [readable(part) for part in content]})
-        else:
-            behind = role == "tool"
-            found.append(message)
-    return found
-
-
-Messages = Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1), BeforeValidator(_read_images_of_results)]
+Messages = Annotated[
+    list[ChatMessage], at_most(MOST_MESSAGES, least=1), BeforeValidator(read_behind_results("role", "tool"))
+]
 """A conversation, oldest message first."""
 
 

@@ -28,7 +28,7 @@ from gateway_service.openai.fields.checks import (
     one_of,
     text_or_list,
 )
-from gateway_service.openai.fields.content import readable, refusal_as_text, text_alone
+from gateway_service.openai.fields.content import read_behind_results, readable, refusal_as_text, text_alone
 from gateway_service.openai.fields.whole_numbers import TokenLimit
 from gateway_service.openai.generation_request import GenerationRequest
 from gateway_service.openai.other_fields import left_out
@@ -313,6 +313,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     input: Annotated[
         Annotated[str, IS_TEXT] | Annotated[list[Item], at_most(MOST_MESSAGES), IS_LIST],
         text_or_list(f"a string or a list of at most {MOST_MESSAGES} items"),
+        BeforeValidator(read_behind_results("type", *_OUTPUTS)),
     ]
     """The conversation: a user's text, or items."""
     instructions: str | None = None
@@ -348,9 +349,12 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         """Names of the parts of the request that are left out."""
         items = [] if isinstance(self.input, str) else self.input
         others = [f"input[{index}]({item.type})" for index, item in enumerate(items) if isinstance(item, OtherItem)]
-        results = ((at, item.output) for at, item in enumerate(items) if isinstance(item, FunctionOutput))
-        parts = [(at, *each) for at, output in results if isinstance(output, list) for each in enumerate(output)]
-        others += [f"input[{at}].output[{number}]({part.left_out})" for at, number, part in parts if part.left_out]
+        lists = [
+            (f"input[{at}].output", item.output) for at, item in enumerate(items) if isinstance(item, FunctionOutput)
+        ]
+        lists += [(f"input[{at}].content", item.content) for at, item in enumerate(items) if isinstance(item, Message)]
+        parts = [(place, *each) for place, content in lists if isinstance(content, list) for each in enumerate(content)]
+        others += [f"{place}[{number}]({part.left_out})" for place, number, part in parts if part.left_out]
         fields = [name for name in super().left_out if name not in _REFUSED]  # these ask for nothing, as false
         spaces = [(at, tool) for at, tool in enumerate(self.tools or ()) if isinstance(tool, Namespace)]
         inner = [name for at, tool in spaces for name in others_of(tool.tools, f"tools[{at}].tools")]

@@ -39,18 +39,34 @@ def refusal_as_text(part: Any) -> Any:
 _UNREADABLE = ("image_url", "input_audio", "file", "input_image", "input_file")
 
 
-def is_unreadable(part: Any) -> bool:
-    """Whether a part is an image, a file or a sound."""
-    return isinstance(part, dict) and part.get("type") in _UNREADABLE
-
-
 def readable(part: Any) -> Any:
     """Returns a text for an image, a file or a sound of a tool's result. Agents open them unasked, and send what they
     got with every further request."""
-    if not is_unreadable(part):
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in _UNREADABLE:
         return part
-    kind = part["type"]
     return {"type": "text", "text": f"[{kind} left out: the model reads text alone]", "left_out": kind}
+
+
+def read_behind_results(key: str, *results: str) -> Callable[[Any], Any]:
+    """Returns a function that makes parts of users' messages behind results `readable`, since agents such as goose,
+    Cline, and Claude Code behind litellm send what a tool returned as an image there. key, results: what tells results
+    from other messages."""
+
+    def read(messages: Any) -> Any:
+        if not isinstance(messages, list):
+            return messages
+        found, behind = [], False
+        for message in messages:
+            told = message if isinstance(message, dict) else {}
+            if behind and told.get("role") == "user" and isinstance(told.get("content"), list):
+                found.append(told | {"content": [readable(part) for part in told["content"]]})
+            else:
+                found.append(message)
+            behind = told.get(key) in results or (behind and told.get("role") == "user")
+        return found
+
+    return read
 
 
 class TextPart(BaseModel):

@@ -247,7 +247,7 @@ async def test_an_image_that_a_tool_returns_does_not_end_the_session(
 async def test_images_that_a_tool_returns_and_a_user_sends_do_not_end_the_session(
     http: httpx.AsyncClient, fake: ScriptedVerifier
 ) -> None:
-    """So goose and Cline do; what the user says with an image is refused as before."""
+    """So goose, Cline and pydantic-ai do; an image behind an answer is the user's own, and refused as before."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
     calls = [{"id": each, "function": {"name": "weather", "arguments": "{}"}} for each in ("c1", "c2")]
     messages: list[Any] = [
@@ -255,19 +255,18 @@ async def test_images_that_a_tool_returns_and_a_user_sends_do_not_end_the_sessio
         {"role": "assistant", "tool_calls": calls},
         {"role": "tool", "tool_call_id": "c1", "content": "(see following user message for image)"},
         {"role": "user", "content": [image]},
-        {"role": "user", "content": [image, image]},
+        {"role": "user", "content": [{"type": "text", "text": "A file: "}, image]},
         {"role": "tool", "tool_call_id": "c2", "content": "warm"},
     ]
     done = await http.post("/v1/chat/completions", json=ASKED | {"messages": messages})
-    left_out = ["messages[3].content[0]", "messages[4].content[0]", "messages[4].content[1]"]
-    assert done.headers["x-draftwire-left-out"] == ", ".join(f"{each}(image_url)" for each in left_out)
+    assert done.headers["x-draftwire-left-out"] == ", ".join(
+        f"{each}(image_url)" for each in ("messages[3].content[0]", "messages[4].content[1]")
+    )
     text = "[image_url left out: the model reads text alone]"
-    assert [each.content for each in fake.requests[0].messages.messages][3:5] == [text, text * 2]
-    for place, content in ((7, [image]), (6, [image, {"type": "text", "text": "What is this?"}])):
-        further = [*messages, *[{"role": "assistant", "content": "Warm."}] * (place - 6)]
-        further.append({"role": "user", "content": content})
-        refused = await http.post("/v1/chat/completions", json=ASKED | {"messages": further})
-        assert refused.json()["error"]["param"] == f"messages[{place}].content[0].type"
+    assert [each.content for each in fake.requests[0].messages.messages][3:5] == [text, f"A file: {text}"]
+    messages += [{"role": "assistant", "content": "Warm."}, {"role": "user", "content": [image]}]
+    refused = await http.post("/v1/chat/completions", json=ASKED | {"messages": messages})
+    assert refused.json()["error"]["param"] == "messages[7].content[0].type"
 
 
 def allowed(mode: str, *tools: Any) -> Any:

@@ -233,6 +233,27 @@ async def test_an_image_that_a_tool_returns_does_not_end_the_session(
     assert result.content == "Opened. [input_image left out: the model reads text alone]"
 
 
+async def test_an_image_that_a_tool_returns_and_a_user_sends_does_not_end_the_session(
+    http: httpx.AsyncClient, fake: ScriptedVerifier
+) -> None:
+    """So litellm does for Claude Code; an image behind an answer is the user's own, and refused as before."""
+    image = {"type": "input_image", "image_url": "data:image/png;base64,"}
+    sent = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Of a tool: "}, image]}
+    items: list[Any] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {"type": "function_call", "call_id": "c1", "name": "view_image", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "(see the next message)"},
+        sent,
+    ]
+    done = await http.post("/v1/responses", json={"input": items})
+    assert done.headers["x-draftwire-left-out"] == "input[3].content[1](input_image)"
+    last = fake.requests[0].messages.messages[-1]
+    assert (last.role, last.content) == ("user", "Of a tool: [input_image left out: the model reads text alone]")
+    items += [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]}, sent]
+    refused = await http.post("/v1/responses", json={"input": items})
+    assert refused.json()["error"]["param"] == "input[5].content[1].type"
+
+
 @pytest.mark.parametrize(
     ("told", "result"),
     [({"output": "warm", "error": None}, "warm"), ({"output": None, "error": "no such city"}, "no such city"),
