@@ -15,7 +15,7 @@ from draftwire.errors import ModelMismatchError
 NAMES_SECONDS = 30.0
 """Interval at which DNS names are looked up again, in the background."""
 _REPORT_SECONDS = 10.0
-"""Time for which a verifier's report of its load is used."""
+"""Time for which a verifier's report of its load is used, and for which its model counts as the same."""
 _FIRST_PROBE_SECONDS = 0.1
 _LONGEST_PROBE_SECONDS = 2.0
 
@@ -205,8 +205,9 @@ class Endpoints:
             state.numerics = numerics
             state.fingerprint = ""
             for other in self._verifiers if fingerprint else ():
-                theirs = self._states[other].fingerprint
-                if theirs and theirs != fingerprint:
+                if (theirs := self._states[other].fingerprint) not in ("", fingerprint):
+                    if self._clock() - self._states[other].told_at >= _REPORT_SECONDS:
+                        self._states[other].fingerprint = ""  # it may have another model by now, as this one has
                     raise ModelMismatchError(
                         f"the verifiers of this client serve different target models: {address} has the fingerprint "
                         f"{fingerprint[:12]}, {other} has {theirs[:12]}"
@@ -249,11 +250,8 @@ class Endpoints:
         """Returns the lost addresses whose health check is due now, and schedules their next one."""
         with self._lock:
             now = self._clock()
-            due = [
-                address
-                for address in self._verifiers
-                if not (state := self._states[address]).reachable and state.probe_at <= now
-            ]
+            states = ((address, self._states[address]) for address in self._verifiers)
+            due = [address for address, state in states if not state.reachable and state.probe_at <= now]
             for address in due:
                 state = self._states[address]
                 state.probe_at = now + state.probe_wait

@@ -146,6 +146,17 @@ def test_a_model_may_change_at_all_verifiers_in_turn(clock: Clock) -> None:
     endpoints.told("b", "new", 1)
 
 
+def test_a_model_that_changed_everywhere_unseen_fails_one_request(clock: Clock) -> None:
+    endpoints = made(clock, "a", "b")
+    endpoints.told("a", "old", 1)
+    endpoints.told("b", "old", 1)
+    clock.now += 600  # both are restarted, while no call is there to notice it
+    with pytest.raises(ModelMismatchError):
+        endpoints.told("b", "new", 1)
+    endpoints.told("b", "new", 1)  # also if no request goes to a, such as a standby
+    endpoints.told("a", "new", 1)
+
+
 def test_a_verifier_gone_from_behind_a_name_is_released(clock: Clock) -> None:
     endpoints = made(clock, "verifiers.test:1")
     endpoints.update({"verifiers.test:1": ("a", "b")})
