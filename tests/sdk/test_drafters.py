@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import get_type_hints
 
 import pytest
 from grpc import StatusCode
 
 from draftwire import (
     AsyncClient,
+    AsyncDrafters,
     BusyError,
     Client,
     DrafterNotFoundError,
+    Drafters,
     Learning,
     LearningRound,
     Rollout,
@@ -175,6 +178,12 @@ async def test_loading_a_model_with_asyncio(verifier: FakeVerifier, second_verif
         with pytest.raises(UnavailableError, match=r"no answer from 127.0.0.1:1: "):
             await client.drafters.load_state("127.0.0.1:1")
         assert (await client.drafters.list())[0].name == "good"  # at the verifier, as before
+
+
+@pytest.mark.parametrize("kind", [Drafters, AsyncDrafters])
+def test_pyright_finds_the_type_of_the_list(kind: type[Drafters | AsyncDrafters]) -> None:
+    """It looks a name in an annotation up in the class first, and there `list` is the method."""
+    assert get_type_hints(kind.list, localns=dict(vars(kind))) == {"return": list[Drafter]}
 
 
 def test_errors_keep_their_class(client: Client, verifier: FakeVerifier) -> None:

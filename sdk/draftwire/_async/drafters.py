@@ -38,7 +38,7 @@ class AsyncDrafters:
         """Manages drafters over a transport. Called by ``AsyncClient``."""
         self._transport = transport
 
-    async def list(self) -> list[Drafter]:
+    async def list(self) -> DrafterList:
         """Returns all drafters, oldest first.
 
         Raises:

@@ -40,7 +40,7 @@ class Drafters:
         """Manages drafters over a transport. Called by ``Client``."""
         self._transport = transport
 
-    def list(self) -> list[Drafter]:
+    def list(self) -> DrafterList:
         """Returns all drafters, oldest first.
 
         Raises:
