@@ -61,6 +61,12 @@ def test_every_entry_point_of_the_checkout_is_one_of_a_distribution(sdk: CoreMet
     assert found == CHECKOUT["entry-points"]
 
 
+def test_type_checkers_read_the_packages_that_programs_import() -> None:
+    """Without the marker mypy refuses `from draftwire_core.engine import ...`, and EdgeClient is Any for it."""
+    for package in (SDK / "draftwire", ROOT / "draftwire_core"):
+        assert (package / "py.typed").is_file()
+
+
 def test_they_are_described_as_the_checkout_is(sdk: CoreMetadata, services: CoreMetadata) -> None:
     for each in (sdk, services):
         assert each.readme == (ROOT / "README.md").read_text()
