@@ -64,7 +64,7 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         ),
         "await off_loop(partial(self._read, response), large=is_large(response))": "self._read(response)",
         "*await off_loop(self._prepared, large=self._reader.large)": "*self._prepared()",
-        "from contextlib import nullcontext\n": "",
+        "from contextlib import nullcontext, suppress\n": "",
         ", failure_of\n": "\n",
         "RequestCancelledError\n\nRequestT": "RequestCancelledError, from_rpc_error\n\nRequestT",
         "a client, on one event loop.": "a client. Safe to use from several threads.",
@@ -79,7 +79,10 @@ They use grpc's sync channels, not an event loop on a hidden thread. Sync channe
         "            failure_of(error)  # raises if this task itself was cancelled\n": "",
         "failure_of(error)": "from_rpc_error(error)",
         "await asyncio.sleep(wait)": "time.sleep(wait)",
-        "await asyncio.sleep(self._attempts": "self._closed.wait(self._attempts",
+        """                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._attempts.failed(failure, self._deadline, taken=taken)):
+                        await self._closed.wait()
+""": "                self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))\n",
         "await asyncio.gather(*asked)": "asked",
         "grpc's call, with ``read`` and ``cancel``": "grpc's call, an iterator with ``cancel``",
         """    @property

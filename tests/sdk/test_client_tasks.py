@@ -43,6 +43,21 @@ async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVe
     assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
 
 
+async def test_closing_ends_the_wait_for_a_place_at_a_full_verifier(verifier: FakeVerifier) -> None:
+    full = rich_status(StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=3600.0)
+    verifier.break_after, verifier.as_it_breaks = [2], lambda: verifier.failures.append(full)
+    async with AsyncClient(verifier.address, retry=QUICK) as client:
+        stream = client.stream(PROMPT, max_tokens=20)
+        await anext(stream)
+        reading = asyncio.ensure_future(anext(stream))
+        while len(verifier.calls) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        stream.cancel()
+        with pytest.raises(RequestCancelledError):
+            await asyncio.wait_for(reading, PATIENCE)
+
+
 async def test_closing_the_client_ends_a_request_that_waits_for_its_next_attempt(verifier: FakeVerifier) -> None:
     verifier.failures += [rich_status(StatusCode.UNAVAILABLE, "no")]
     async with AsyncClient(verifier.address, retry=RetryPolicy(initial_backoff=0.3)) as client:

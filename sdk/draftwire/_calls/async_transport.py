@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -331,7 +331,9 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
             try:
-                await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._attempts.failed(failure, self._deadline, taken=taken)):
+                        await self._closed.wait()
                 check_deadline(self._deadline, self._progress(), failure)
                 await self._look_up_and_open(failure.raw)
             except NumericsMismatchError:
