@@ -259,7 +259,8 @@ class Attempts:
             if not self._tried.issuperset(self._alike):
                 return 0.0
             self._tried.clear()
-            return self._policy.max_backoff if error.retry_after_seconds is None else error.retry_after_seconds
+            shortest, self._full = self._full.retry_after_seconds, None
+            return self._policy.max_backoff if shortest is None else shortest
         if self._endpoints.reachable(without=self._tried):
             return 0.0
         raise self._full
@@ -275,9 +276,7 @@ def is_loss(error: DraftwireError) -> bool:
 
     A reset stream can have many codes; errors of the service itself differ from it in having a reason.
     """
-    if isinstance(error, UnavailableError):
-        return True
-    return error.reason is None and error.code in _BROKEN_CODES
+    return isinstance(error, UnavailableError) or (error.reason is None and error.code in _BROKEN_CODES)
 
 
 def says_that_it_serves(error: DraftwireError) -> bool:

@@ -117,6 +117,16 @@ def test_a_request_that_has_begun_waits_for_a_place() -> None:
         assert 1.6 <= tried.failed(full) <= 2.4
 
 
+def test_it_waits_for_the_verifier_that_has_a_place_first() -> None:
+    tried = attempts("a", "b")
+    tried.succeeded()
+    for soon in (1.0, 2.0):
+        tried.next_address()
+        assert tried.failed(AtCapacityError("full", retry_after_seconds=soon)) == 0.0
+        tried.next_address()
+        assert 0.8 * soon <= tried.failed(AtCapacityError("full", retry_after_seconds=60.0)) <= 1.2 * soon
+
+
 def test_a_call_that_stays_is_repeated_where_it_began() -> None:
     endpoints = Endpoints(in_order("a", "b"))
     tried = Attempts(endpoints, QUICK, stays=True)
