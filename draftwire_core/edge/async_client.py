@@ -72,7 +72,7 @@ class AsyncEdgeClient(AsyncClient):
                 without TLS.
         """
         self._owned = not isinstance(model, LocalDrafter)
-        self._drafter = (
+        self._load = lambda: (  # called once the other arguments are known to be valid
             model
             if isinstance(model, LocalDrafter)
             else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)
@@ -95,4 +95,5 @@ class AsyncEdgeClient(AsyncClient):
             await asyncio.to_thread(self._drafter.close)
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> AsyncTransport:
+        self._drafter = self._load()
         return AsyncEdgeTransport(self._drafter, verifiers, **options)

@@ -69,7 +69,7 @@ class EdgeClient(Client):
                 without TLS.
         """
         self._owned = not isinstance(model, LocalDrafter)
-        self._drafter = (
+        self._load = lambda: (  # called once the other arguments are known to be valid
             model
             if isinstance(model, LocalDrafter)
             else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)
@@ -92,4 +92,5 @@ class EdgeClient(Client):
             self._drafter.close()
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
+        self._drafter = self._load()
         return EdgeTransport(self._drafter, verifiers, **options)

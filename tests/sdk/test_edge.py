@@ -409,6 +409,16 @@ def test_no_such_model(verifier: FakeVerifier) -> None:
         EdgeClient(verifier.address, model="./nothing-here")
 
 
+def test_no_model_is_loaded_for_an_address_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stay in memory, and its thread run, as long as the process."""
+    loaded: list[str] = []
+    monkeypatch.setattr(LocalDrafter, "__init__", lambda _, model, **__: loaded.append(model))
+    for kind in (EdgeClient, AsyncEdgeClient):
+        with pytest.raises(ValueError, match="another machine"):
+            kind("far.example:50051", model="draft")
+    assert loaded == []
+
+
 def test_closing_ends_its_own_drafter(verifier: FakeVerifier, checkpoint: Path) -> None:
     before = set(threading.enumerate())
     client = EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK)
