@@ -190,7 +190,7 @@ class Mirror:
             yield "draws.reported", f"children of node {min(again)} in two proposals"
         self._drawn |= parents
         for each in proposal.distributions:
-            drawn = {t for t, p in zip(proposal.token_ids, proposal.parent_ids, strict=True) if p == each.parent_id}
+            drawn = [t for t, p in zip(proposal.token_ids, proposal.parent_ids, strict=True) if p == each.parent_id]
             fault = _distribution_fault(each, drawn, self.vocab_size)
             if fault:
                 yield "draws.reported", f"the distribution of parent {each.parent_id} {fault}"
@@ -205,7 +205,7 @@ def _end(node: _Node) -> None:
         waiting.extend(found.children.values())
 
 
-def _distribution_fault(said: proposal_pb2.DraftDistribution, drawn: set[int], vocab_size: int) -> str:
+def _distribution_fault(said: proposal_pb2.DraftDistribution, drawn: Sequence[int], vocab_size: int) -> str:
     """Returns what is wrong with a distribution; empty if nothing is."""
     tokens = set(said.token_ids)
     if not 0 < len(said.token_ids) <= _MOST_TOKENS:
@@ -220,4 +220,7 @@ def _distribution_fault(said: proposal_pb2.DraftDistribution, drawn: set[int], v
         return "has a probability that is not above 0"
     if abs(sum(said.probabilities) - 1) > _SUM_ERROR:
         return f"sums to {sum(said.probabilities):.6f}"
-    return f"lacks the drawn token {min(drawn - tokens)}" if drawn - tokens else ""
+    if len(set(drawn)) < len(drawn):
+        return "was drawn from with replacement: a token comes twice"
+    lacking = set(drawn) - tokens
+    return f"lacks the drawn token {min(lacking)}" if lacking else ""

@@ -74,6 +74,14 @@ def foreign_draw(known: Opened, proposal: Proposal) -> None:
         proposal.distributions[0].token_ids[0] += 1
 
 
+def drawn_twice(known: Opened, proposal: Proposal) -> None:
+    if known.draws:
+        proposal.token_ids.append(proposal.token_ids[0])
+        proposal.parent_ids.append(proposal.parent_ids[0])
+        proposal.log_probs.append(proposal.log_probs[0])
+        known.next_id += 1
+
+
 def never_opened(_: Opened, proposal: Proposal) -> None:
     proposal.sequence_id += 50
 

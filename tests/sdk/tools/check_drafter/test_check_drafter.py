@@ -163,6 +163,7 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
     ("draws.reported", proposals.outgoing(proposals.mute_about_draws), {}, ("draws.reported",), PATIENT),
     ("draws.reported", proposals.outgoing(proposals.improbable), {}, ("draws.reported",), PATIENT),
     ("draws.reported", proposals.outgoing(proposals.foreign_draw), {}, ("draws.reported",), PATIENT),
+    ("draws.reported", proposals.outgoing(proposals.drawn_twice), {}, ("draws.reported",), PATIENT),
     *(
         (f"malformed.{name}", kind, {}, (f"malformed.{name}",), PATIENT)
         for name in ("committed_length", "max_length", "max_tree_nodes", "offset", "token_ids", "token_id", "verdict")
