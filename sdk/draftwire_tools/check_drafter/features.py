@@ -15,6 +15,11 @@ WEIGHTS_TYPES = {name: size for name, size in TYPES.items() if name != "int8"}
 """Types of the weights of a map."""
 MOST_BYTES = 1 << 20
 """Most bytes of values in a message."""
+_MOST_LAYERS = 16
+_WIDEST, _LARGEST = 4, 16
+"""Most times that a feature may be wider than a hidden state, and most weights of a map, in matrices of the hidden size
+squared, of any verifier."""
+_MOST_EPSILON = 1.0
 _SCALE_BYTES = 4
 _DIFFERENT = 16
 """Number of different features, which come round and round."""
@@ -56,8 +61,8 @@ def _feature(width: int, dtype: str, number: int) -> bytes:
 
 def map_fault(kind: features_pb2.FeatureMap) -> str:
     """Returns what is wrong with a map; empty if nothing is."""
-    if not kind.layers or len(set(kind.layers)) < len(kind.layers):
-        return f"layers is {list(kind.layers)}"
+    if not 1 <= len(kind.layers) <= _MOST_LAYERS or len(set(kind.layers)) < len(kind.layers):
+        return f"layers is {list(kind.layers)[: _MOST_LAYERS + 1]}, not 1 to {_MOST_LAYERS} different ones"
     for name in ("hidden_size", "width"):
         if not getattr(kind, name):
             return f"{name} is 0"
@@ -69,6 +74,13 @@ def map_fault(kind: features_pb2.FeatureMap) -> str:
         return "both norm_states and norm_each_state are set"
     if kind.unmapped and kind.width != len(kind.layers) * kind.hidden_size:
         return f"width is {kind.width} without a map, for {len(kind.layers)} layers of {kind.hidden_size}"
+    widest = _WIDEST * kind.hidden_size
+    if not kind.unmapped:
+        widest = min(widest, _LARGEST * kind.hidden_size // len(kind.layers))
+    if kind.width > widest:
+        return f"width is {kind.width}, more than the {widest} that a verifier takes with {len(kind.layers)} layers"
+    if not 0 <= kind.norm_epsilon <= _MOST_EPSILON:  # NaN is not
+        return f"norm_epsilon is {kind.norm_epsilon:g}, not from 0 to {_MOST_EPSILON:g}"
     return ""
 
 
