@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -167,11 +168,7 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
     config = engine.vllm_config
     model, scheduler = config.model_config, config.scheduler_config
     slots = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
-    parallel = config.parallel_config
-    numerics = (
-        f"vllm {vllm.__version__}, torch {torch.__version__}, {config.device_config.device_type}, {model.dtype}, "
-        f"quantization {model.quantization}, ranks {parallel.tensor_parallel_size}x{parallel.pipeline_parallel_size}"
-    )
+    numerics = f"vllm {vllm.__version__}, torch {torch.__version__}, {numerics_of(config)}"
     adapters = {
         name: LoRARequest(name, number, get_adapter_absolute_path(path))
         for number, (name, path) in enumerate(paths.items(), 1)
@@ -208,6 +205,21 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         slots=slots or scheduler.max_num_seqs * model.max_model_len,
         adapters=adapters,
     )
+
+
+def numerics_of(config: Any) -> str:
+    """Returns a description of what decides the logits besides checkpoint, versions and adapters: requests continue
+    only at verifiers with the same one. config: vLLM's VllmConfig."""
+    model, parallel = config.model_config, config.parallel_config
+    found = (
+        f"{config.device_config.device_type}, {model.dtype}, quantization {model.quantization}, "
+        f"ranks {parallel.tensor_parallel_size}x{parallel.pipeline_parallel_size}"
+    )
+    if config.cache_config.cache_dtype != "auto":
+        found += f", KV cache {config.cache_config.cache_dtype}"
+    if model.hf_overrides:  # a scale of positions, for example
+        found += f", overrides {json.dumps(model.hf_overrides, sort_keys=True, default=str)}"
+    return found
 
 
 def fingerprint_of(directory: Path, tokenizer_sha256: str) -> str:

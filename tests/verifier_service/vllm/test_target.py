@@ -1,5 +1,6 @@
 """What describes a target on vLLM, whose weights this process does not load: its fingerprint, and ends of texts."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.harness.checkout import MODELS
-from verifier_service.vllm.target import eos_token_ids, fingerprint_of
+from verifier_service.vllm.target import eos_token_ids, fingerprint_of, numerics_of
 
 
 @pytest.fixture
@@ -49,3 +50,23 @@ def test_ends_of_texts_are_tokens(generation: object, config: object, expected: 
         try_get_generation_config=lambda: {"eos_token_id": generation}, hf_config=SimpleNamespace(eos_token_id=config)
     )
     assert eos_token_ids(model, 10) == expected
+
+
+def numerics(*, cache_dtype: str = "auto", hf_overrides: object = None) -> str:
+    model = SimpleNamespace(dtype="torch.bfloat16", quantization=None, hf_overrides=hf_overrides or {})
+    return numerics_of(
+        SimpleNamespace(
+            model_config=model,
+            parallel_config=SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1),
+            device_config=SimpleNamespace(device_type="cuda"),
+            cache_config=SimpleNamespace(cache_dtype=cache_dtype),
+        )
+    )
+
+
+def test_a_type_of_the_kv_cache_and_overrides_of_the_configuration_are_other_numerics() -> None:
+    usual = "cuda, torch.bfloat16, quantization None, ranks 2x1"
+    assert numerics() == usual
+    assert numerics(cache_dtype="fp8") == f"{usual}, KV cache fp8"
+    scaled = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    assert numerics(hf_overrides=scaled) == f"{usual}, overrides {json.dumps(scaled, sort_keys=True)}"
