@@ -265,10 +265,12 @@ def log_probs_of(told: Sequence[Any], top: int) -> LogProbs:
     """
     ids, log_probs, ranks = (np.asarray(each) for each in told[:3])
     likeliest = slice(1, 1 + top)
+    top_log_probs = log_probs[:, likeliest].astype(np.float32)
     return LogProbs(
         ids[:, 0].astype(np.int64),
         log_probs[:, 0].astype(np.float32),
         ranks.astype(np.int64),
-        ids[:, likeliest].astype(np.int64),
-        log_probs[:, likeliest].astype(np.float32),
+        # vLLM applies an output form before, and fills up with tokens that the form does not allow.
+        np.where(np.isneginf(top_log_probs), -1, ids[:, likeliest].astype(np.int64)),
+        top_log_probs,
     )

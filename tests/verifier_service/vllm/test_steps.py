@@ -180,6 +180,8 @@ def test_log_probs_of_tokens_and_prompts() -> None:
 
     asyncio.run(run())
     assert len(log_probs_of((np.array([[1, 2]]), np.array([[0.0, 0.0]]), np.array([1])), 1)) == 1
+    form = (np.array([[7, 7, 0, 1]]), np.array([[0.0, 0.0, -np.inf, -np.inf]]), np.array([1]))
+    assert log_probs_of(form, 3).top_ids.tolist() == [[7, -1, -1]], "what a form does not allow is no likely token"
 
 
 def test_the_loss_of_vllm_is_that_of_a_model() -> None:
