@@ -7,12 +7,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from draftwire_core.engine.engine.feature_streams import MOST_BYTES, MOST_KINDS, MOST_UNSENT, FeatureKind
+from draftwire_core.engine.engine.feature_streams import (
+    MOST_BYTES,
+    MOST_KINDS,
+    MOST_UNSENT,
+    MOST_WIDTH,
+    FeatureKind,
+)
 from draftwire_core.engine.engine.step_result import SequenceFeatures
 from draftwire_core.engine.model.features.feature_codec import FLOATS, encode, feature_bytes
 from draftwire_core.engine.model.features.feature_map import FeatureMap, FeatureShape
@@ -134,7 +140,7 @@ class StepFeatures(FeatureIntake):
             read, tapped = (", ".join(map(str, layers)) for layers in (kind.layers, self._taps.tapped))
             raise feature_refusal("layers", f"are {read}, but {self._taps.setting} taps {tapped} only")
         if kind not in self._maps:
-            self._check_room()
+            self._check_room(shape)
             dtype = FLOATS[features.weights_dtype]
             weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
             try:
@@ -143,7 +149,7 @@ class StepFeatures(FeatureIntake):
             except ValueError as error:
                 raise feature_refusal("weights_sha256", str(error)) from error
             if kind not in self._maps:  # another drafter of the kind may have been first
-                self._check_room()
+                self._check_room(shape)
                 self._maps = {**self._maps, kind: mapping}
         size = feature_bytes(shape.width, features.dtype)
         self._readers[source] = _Reader(kind, features.dtype, size, features.window)
@@ -215,9 +221,16 @@ class StepFeatures(FeatureIntake):
                 reader.queued -= len(taken[-1].values)
         return taken
 
-    def _check_room(self) -> None:
+    def _check_room(self, shape: FeatureShape) -> None:
         if len(self._maps) >= MOST_KINDS:
             raise at_capacity(f"{MOST_KINDS} kinds of features are in use; at most {MOST_KINDS} may be", _RETRY_SECONDS)
+        made = sum(cast(FeatureShape, kind.shape).width for kind in self._maps)
+        if made + shape.width > MOST_WIDTH * self._taps.hidden_size:
+            raise at_capacity(
+                f"features of {made} elements a token are made already; {shape.width} more would exceed {MOST_WIDTH} "
+                "times the target's hidden size",
+                _RETRY_SECONDS,
+            )
 
     def _map(self, shape: FeatureShape, weights: bytearray, dtype: torch.dtype) -> FeatureMap:
         device = self._taps.device

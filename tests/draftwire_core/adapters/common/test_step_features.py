@@ -58,6 +58,21 @@ async def test_drafters_of_a_kind_share_a_map() -> None:
     assert not made
 
 
+async def test_all_kinds_together_are_no_wider_than_a_verifiers() -> None:
+    kinds = [torch.full((2 * HIDDEN * 4 * HIDDEN,), float(number)).numpy().tobytes() for number in range(5)]
+    made = features_of(*kinds)
+    for number, values in enumerate(kinds):
+        announcement = announced(values)
+        announcement.width = 4 * HIDDEN
+        if number < 4:
+            await made.prepare(str(number), "x:1", announcement)
+        else:
+            with pytest.raises(ServiceError, match="24 more would exceed 16 times") as caught:
+                await made.prepare(str(number), "x:1", announcement)
+            assert caught.value.reason_name == "AT_CAPACITY"
+    assert len(made.compute(STATES)) == 4
+
+
 async def test_those_of_a_paused_drafter_wait_and_the_last_of_them_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     values = weights(1)
     made = features_of(values)
