@@ -21,6 +21,8 @@ from draftwire_core.adapters.vllm.vllm_version import METHOD
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
+elif current_platform.is_xpu():
+    from vllm.v1.worker.xpu_worker import XPUWorker as PlatformWorker
 else:
     from vllm.v1.worker.gpu_worker import Worker as PlatformWorker
 

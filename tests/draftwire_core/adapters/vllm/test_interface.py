@@ -256,6 +256,7 @@ def test_what_says_whether_scheduling_is_asynchronous(vllm: Path) -> None:
 
 def test_the_workers(vllm: Path) -> None:
     named(vllm / "v1/worker/cpu_worker.py", "CPUWorker")
+    named(vllm / "v1/worker/xpu_worker.py", "XPUWorker")
     worker = vllm / "v1/worker/gpu_worker.py"
     assert arguments(worker, "Worker", "load_model")[0] == "self"
     assert arguments(worker, "Worker", "execute_model") == ["self", "scheduler_output"]

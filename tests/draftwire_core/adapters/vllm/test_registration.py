@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -89,3 +90,30 @@ def test_what_it_cannot_do_is_refused_by_name(changes: dict[str, Any], named: st
     with pytest.raises(NotImplementedError, match=named):
         registration._check(configuration(**changes))
     registration._check(configuration())
+
+
+@pytest.mark.parametrize(
+    ("platform", "module", "name"),
+    [("cpu", "cpu_worker", "CPUWorker"), ("xpu", "xpu_worker", "XPUWorker"), ("cuda", "gpu_worker", "Worker")],
+)
+def test_the_worker_is_that_of_the_platform(
+    monkeypatch: pytest.MonkeyPatch, platform: str, module: str, name: str
+) -> None:
+    vllms = type(name, (), {})
+    current = SimpleNamespace(is_cpu=lambda: platform == "cpu", is_xpu=lambda: platform == "xpu")
+    modules: dict[str, dict[str, Any]] = {
+        "vllm": {"__version__": "0.32.0"},
+        "vllm.distributed.parallel_state": {"get_tp_group": None},
+        "vllm.platforms": {"current_platform": current},
+        "vllm.v1.sample.logits_processor": {"LogitBiasLogitsProcessor": None},
+        f"vllm.v1.worker.{module}": {name: vllms},
+    }
+    for path, contents in modules.items():
+        stand_in = ModuleType(path)
+        stand_in.__dict__.update(contents)
+        monkeypatch.setitem(sys.modules, path, stand_in)
+    spec = spec_from_file_location("worker_of_a_platform", ROOT / "draftwire_core/adapters/vllm/worker.py")
+    assert spec is not None and spec.loader is not None
+    loaded = module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    assert issubclass(loaded.Worker, vllms)
