@@ -97,7 +97,7 @@ class VllmRequestReader(RequestReader):
         try:
             translated = self._translate(
                 f"{order.request_id}/{order.spec.sequence_id}",
-                order.spec.tokens,
+                order.spec.tokens[: order.max_length - 1],  # a resumed request that is complete never runs
                 sampling_arguments(order),
                 ends=order.spec.eos_token_ids,
                 bias=dict(order.changes.logit_bias),

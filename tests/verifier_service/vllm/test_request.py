@@ -66,6 +66,13 @@ def read(tokenizer: Tokenizer, translate: Any = None, *, runner_v2: bool = True,
     return asyncio.run(run())
 
 
+def test_a_complete_request_that_fills_the_context_is_read_as_any(tokenizer: Tokenizer) -> None:
+    found = Translated()
+    order = read(tokenizer, found, text=None, token_ids={"ids": [5] * 500}, max_tokens=12, resume_token_ids=[6] * 12)
+    assert len(order.spec.tokens) == 512 == order.max_length
+    assert len(found.rest["tokens"]) + found.sampling["max_tokens"] <= 512, "vLLM refuses more"
+
+
 def test_a_request_is_translated(tokenizer: Tokenizer) -> None:
     found = Translated()
     order = read(
