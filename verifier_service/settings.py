@@ -24,11 +24,13 @@ _SHORTEST_REQUEST = 2
 """Tokens of a request with one of prompt and one of output."""
 _ENGINES_OWN = frozenset(
     {
+        "preflight",
         "dtype",
         "weights",
         "kv_dtype",
         "cuda_graphs",
         "reproducible",
+        "allow_slow_layers",
         "threads",
         "kernels",
         "max_step_rows",

@@ -104,6 +104,7 @@ def test_what_the_verifier_sets_is_refused_by_name(given: list[str], named: str)
     ("flags", "named"),
     [
         (["--engine", "vllm", "--kv-slots", "1024", "--dtype", "float32"], "--dtype, --kv-slots: not with"),
+        (["--engine", "vllm", "--preflight", "--allow-slow-layers"], "--allow-slow-layers, --preflight: not with"),
         (["--engine", "vllm", "--drafter", "auto"], "--drafter: auto requires --engine draftwire"),
         (["--", "--dtype", "float32"], "--engine-arguments: requires --engine vllm"),
     ],
