@@ -54,6 +54,8 @@ class _Running:
     top: int | None
     prompt_top: int | None
     form: OutputForm | None
+    speculates: bool
+    """Whether drafters draft for it; if not, vLLM's runner V2 verifies repetitions of its last token all the same."""
     began: float = 0.0
     cached_tokens: int = 0
     accepted: int = 0
@@ -106,7 +108,7 @@ class VllmSteps:
         spec, name = order.spec, order.request.request_id
         self._names[spec.sequence_id] = name
         self._running[name] = _Running(
-            spec.sequence_id, len(spec.tokens), spec.logprobs, spec.prompt_logprobs, spec.form
+            spec.sequence_id, len(spec.tokens), spec.logprobs, spec.prompt_logprobs, spec.form, order.speculate
         )
         self._orders.put_nowait(order)
 
@@ -223,10 +225,10 @@ def _outcome(running: _Running, output: Any) -> SequenceOutcome:
         if last is not None:  # vLLM goes on to the end-of-sequence token
             tokens, finish = tokens[:last], Finish.FORM
         running.form.commit(tokens)
-    accepted = max(0, len(tokens) - 1)  # all but a step's last token were drafted
+    accepted = max(0, len(tokens) - 1) if running.speculates else 0  # all but a step's last token were drafted
     running.accepted += accepted
     drafted = accepted
-    if output.finish_reason is not None and output.spec_decode_metrics is not None:
+    if running.speculates and output.finish_reason is not None and output.spec_decode_metrics is not None:
         drafted += max(0, output.spec_decode_metrics.num_draft_tokens - running.accepted)
     running.length += len(tokens)
     running.ended = output.finish_reason is not None

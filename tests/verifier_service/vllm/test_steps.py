@@ -87,7 +87,7 @@ def step(*outputs: SimpleNamespace, scheduler_stats: Any = None) -> SimpleNamesp
     return SimpleNamespace(outputs=list(outputs), scheduler_stats=scheduler_stats)
 
 
-def order(number: int, **spec: Any) -> VllmOrder:
+def order(number: int, *, speculate: bool = True, **spec: Any) -> VllmOrder:
     made = SequenceSpec(number, [5, 6, 7], 64, SamplingParams(), **spec)
     return VllmOrder(
         request_id="r",
@@ -95,7 +95,7 @@ def order(number: int, **spec: Any) -> VllmOrder:
         prompt_length=3,
         prompt_was_text=False,
         stops=(),
-        speculate=True,
+        speculate=speculate,
         request=SimpleNamespace(request_id=f"r/{number}"),
     )
 
@@ -159,6 +159,18 @@ def test_a_request_that_ends_early_is_ended_in_vllm() -> None:
             [outcome] = (await running.step(output("r/1", [8]), output("r/2", [9], "length"))).outcomes
             assert (outcome.sequence_id, outcome.finish) == (2, Finish.LENGTH)
             assert running.core.sent == ["r/1", "r/2", ("end", "r/1")]
+
+    asyncio.run(run())
+
+
+def test_what_runner_v2_fills_steps_with_is_no_draft() -> None:
+    async def run() -> None:
+        async with Running() as running:
+            running.steps.add(order(1, speculate=False))
+            metrics = SimpleNamespace(num_draft_tokens=10)
+            result = await running.step(output("r/1", [8, 8, 9], "stop", spec_decode_metrics=metrics))
+            (outcome,) = result.outcomes
+            assert (outcome.tokens, outcome.sources, outcome.drafted) == ([8, 8, 9], [None] * 3, {})
 
     asyncio.run(run())
 
