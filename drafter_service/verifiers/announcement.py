@@ -96,10 +96,15 @@ class VerifierPool:
         self._channels = channels
         self._address = address
 
-    def RegisterDrafter(self, request: RegisterDrafterRequest, timeout: float) -> Any:
-        """Starts the call; awaiting it returns the response or raises grpc.aio.AioRpcError. timeout: in seconds."""
+    async def RegisterDrafter(self, request: RegisterDrafterRequest, timeout: float) -> Any:  # noqa: ASYNC109
+        """Makes the call and returns the response. timeout: in seconds. Raises grpc.aio.AioRpcError."""
         stub: Any = DrafterPoolServiceStub(self._channels.get(self._address))
-        return stub.RegisterDrafter(request, timeout=timeout, metadata=self._channels.metadata())
+        try:
+            return await stub.RegisterDrafter(request, timeout=timeout, metadata=self._channels.metadata())
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self._channels.lost(self._address)
+            raise
 
 
 class Announcements:

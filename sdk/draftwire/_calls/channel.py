@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
@@ -60,8 +61,9 @@ class _Channels(ABC, Generic[ChannelT]):
         """Starts without a channel, so that no event loop is needed yet."""
         self._security = security
         self._options = options
-        self._channels: dict[str, tuple[ChannelT, grpc.ChannelCredentials | None]] = {}
-        """Channels with the credentials they were made with, the most recently used one last."""
+        self._channels: dict[str, tuple[ChannelT, object]] = {}
+        """Channels with what they were made for, credentials and loss, the most recently used one last."""
+        self._lost: dict[str, float] = {}
         self._closed = False
         self._lock = threading.Lock()
 
@@ -86,29 +88,25 @@ class _Channels(ABC, Generic[ChannelT]):
             if self._closed:
                 raise RuntimeError("the client is closed")
             self._security.check(address)
-            credentials = self._security.credentials()
-            channel, made_with = self._channels.pop(address, (None, None))
-            if channel is None or made_with is not credentials:  # running calls continue on the dropped channel
+            made_for = self._security.credentials(), self._lost.get(address)
+            channel, before = self._channels.pop(address, (None, None))
+            if channel is None or before != made_for:  # running calls continue on the dropped channel
                 channel = self.open(address, authority)
-            self._channels[address] = channel, credentials
+            self._channels[address] = channel, made_for
             while len(self._channels) > _MOST_CHANNELS:
                 del self._channels[next(iter(self._channels))]
             return channel
 
-    def check(self, address: str) -> None:
-        """Checks that calls to an address are allowed.
+    def lost(self, name: str) -> None:
+        """Has a name whose service was lost looked up again soon: gRPC's own pauses grow to two minutes."""
+        self._lost[name] = time.monotonic() // 10
 
-        Raises:
-            ValueError: unencrypted calls to another machine are not allowed.
-        """
+    def check(self, address: str) -> None:
+        """Checks that an address may be called. Raises ValueError if calls would leave the machine unencrypted."""
         self._security.check(address)
 
     def open(self, address: str, authority: str | None = None) -> ChannelT:
-        """Returns a new channel that the caller owns and closes. No proxy is asked for an address on this machine.
-
-        Raises:
-            ValueError: unencrypted calls to another machine are not allowed.
-        """
+        """Returns a new channel, which the caller closes, through no proxy on this machine. Raises as ``check``."""
         self._security.check(address)
         base = (*self._options, ("grpc.enable_http_proxy", 0)) if is_loopback(address) else self._options
         return self._made(address, self._security.credentials(), _options(base, self._security, authority))

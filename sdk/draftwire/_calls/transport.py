@@ -24,7 +24,7 @@ from draftwire._calls.channel import Channels
 from draftwire._calls.deadline import Deadline, check_deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
-from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining
+from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, is_loss, remaining
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.upkeep import Upkeep
 from draftwire._messages.methods import Method, has_receipt
@@ -149,6 +149,8 @@ class Transport:
     def explain(self, failure: DraftwireError, method: Method[Any, Any], address: str) -> None:
         """Makes the error of a failed call describe what happened to the connection."""
         explain(failure, method, address, encrypted=self._channels.encrypted)
+        if is_loss(failure) and failure.reason is None and address in self._endpoints.names:
+            self._channels.lost(address)
         if is_missing(method, failure):
             asked = (self._has(address, each) for each in KINDS)
             there = dict(zip(KINDS, asked, strict=True))
