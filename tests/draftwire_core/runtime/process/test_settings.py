@@ -69,6 +69,12 @@ def test_the_flag_names_another_file_than_the_variable(monkeypatch: pytest.Monke
     assert load_settings(ProbeSettings, ["--config", str(file)]).model == "flag"
 
 
+def test_a_file_may_begin_with_the_mark_of_windows_editors(tmp_path: Any) -> None:
+    file = tmp_path / "probe.toml"
+    file.write_text('model = "m"', encoding="utf-8-sig")
+    assert load_settings(ProbeSettings, ["--config", str(file)]).model == "m"
+
+
 def test_every_problem_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -24,6 +24,12 @@ def test_tables_come_in_the_files_order(tmp_path: Path) -> None:
     assert list(read(file).items()) == [("tom", Cat(lives=9)), ("ann", Cat(lives=7))]
 
 
+def test_a_file_may_begin_with_the_mark_of_windows_editors(tmp_path: Path) -> None:
+    file = tmp_path / "cats.toml"
+    file.write_text("[tom]\nlives = 9\n", encoding="utf-8-sig")
+    assert read(file, secret=True) == {"tom": Cat(lives=9)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
