@@ -89,6 +89,7 @@ class AsyncTransport:
         while True:
             to = attempts.next_address()
             rpc: Any = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
+            self._upkeep.refresh()
             try:
                 metadata = self._channels.metadata()
                 response: bytes = await rpc(encoded, timeout=remaining(deadline), metadata=metadata)

@@ -87,7 +87,6 @@ class _Channels(ABC, Generic[ChannelT]):
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            self._security.check(address)
             made_for = self._security.credentials(), self._lost.get(address)
             channel, before = self._channels.pop(address, (None, None))
             if channel is None or before != made_for:  # running calls continue on the dropped channel

@@ -91,6 +91,7 @@ class Transport:
         while True:
             to = attempts.next_address()
             rpc: Any = self._channels.get(to, self._endpoints.authority(to)).unary_unary(method.path)
+            self._upkeep.refresh()
             try:
                 metadata = self._channels.metadata()
                 response: bytes = rpc(encoded, timeout=remaining(deadline), metadata=metadata)

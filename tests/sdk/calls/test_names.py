@@ -4,17 +4,19 @@ import asyncio
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from grpc import StatusCode
 
-from draftwire import AsyncClient, Client, DeadlineExceededError, RetryPolicy, Verifier
+from draftwire import AsyncClient, Client, DeadlineExceededError, RetryPolicy, UnavailableError, Verifier
 from draftwire._calls import endpoints as endpoints_module
 from draftwire._calls import names as names_module
 from draftwire._calls.endpoints import NAMES_SECONDS, Endpoints
 from draftwire._calls.names import choose, is_name, resolve
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK, by_rank
 
 NAME = "verifiers.test:50051"
@@ -244,3 +246,32 @@ def test_a_verifier_that_moved_is_found_again(zone: Zone, verifier: FakeVerifier
                 pass
     assert stream.result.token_ids == expected_ids(1, 20)
     assert len(third.requests) == 1
+
+
+async def test_health_checks_find_the_verifiers_that_have_moved(
+    zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that is not ready gets no requests: nothing else would look the name up again."""
+    monkeypatch.setattr(endpoints_module, "NAMES_SECONDS", 0.0)
+    zone.addresses = (verifier.address, "127.0.0.1:1")
+    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
+        await client.model_info()
+        verifier.fails_on["GetModelInfo"] = rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN")
+        zone.addresses = (second_verifier.address, "127.0.0.1:1")
+        async with asyncio.timeout(PATIENCE):
+            while client.verifiers[0].address != second_verifier.address:
+                with suppress(UnavailableError):
+                    await client.model_info(address=client.verifiers[0].address)
+
+
+async def test_health_checks_find_a_verifier_that_was_lost(verifier: FakeVerifier) -> None:
+    """Without requests, as at night, metrics would call it lost for hours after it has returned."""
+    verifier.fails_on["GetModelInfo"] = rich_status(StatusCode.UNAVAILABLE, "loading", "SHUTTING_DOWN")
+    async with AsyncClient(verifier.address, retry=QUICK) as client:
+        with pytest.raises(UnavailableError):
+            await client.model_info()
+        assert not client.verifiers[0].reachable
+        del verifier.fails_on["GetModelInfo"]
+        async with asyncio.timeout(PATIENCE):
+            while not client.verifiers[0].reachable:
+                await client.model_info(address=verifier.address)
