@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from draftwire import AsyncClient, ChatFormat, DraftwireError, VerifierInfo
@@ -16,6 +17,8 @@ log = get_logger(__name__)
 
 _FRESH_SECONDS = 10.0
 """Time after which a verifier restarted with another model is noticed."""
+_OLD_SECONDS = 60.0
+"""Time without a request after which the next one waits for the answer, which may be of another model by then."""
 _ASK_SECONDS = 5.0
 _LOAD_FRESH_SECONDS = 0.2
 """Time for which reported loads are used again: each endpoint picker of Kubernetes asks twenty times a second."""
@@ -42,15 +45,20 @@ class ServedModel:
         """Start of serving, in seconds of Unix time."""
 
     async def info(self) -> VerifierInfo:
-        """Returns the verifier's description. Only the first request waits for it; later ones get the last known one.
+        """Returns the verifier's description. Only the first request, and one after a pause, waits for it; others get
+        the last known one, as do all if the verifier cannot be asked.
 
         Raises:
             DraftwireError: none is known yet, and the verifier cannot be asked.
         """
-        if self._info is None or time.monotonic() - self._asked > _FRESH_SECONDS:
+        age = time.monotonic() - self._asked
+        if self._info is None or age > _FRESH_SECONDS:
             asking = self._asking or self._begin_to_ask()
             if self._info is None:
                 return await asyncio.shield(asking)
+            if age > _OLD_SECONDS:
+                with suppress(DraftwireError):  # is in the log already
+                    return await asyncio.shield(asking)
         return self._info
 
     async def adapters(self) -> list[str]:

@@ -3,13 +3,18 @@
 import asyncio
 
 import pytest
+from grpc import StatusCode
 
-from draftwire import AsyncClient
+from draftwire import AsyncClient, RetryPolicy
 from gateway_service.http.errors import GatewayError
 from gateway_service.keys.key_file import NamedKey
 from gateway_service.models import models as module
+from gateway_service.models import served_model
 from gateway_service.models.model_file import ModelEntry, TargetEntry
 from gateway_service.models.models import Models
+from gateway_service.models.served_model import ServedModel
+from tests.harness.stand_ins.fake_verifier import rich_status
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 BLUE, GREEN = ("127.0.0.1:1",), ("127.0.0.1:2", "127.0.0.1:3")
 
@@ -80,3 +85,19 @@ async def test_names_aliases_and_keys() -> None:
         with pytest.raises(GatewayError, match="'one', 'uno', 'two', 'due'") as refused:
             await models.find("three", None)
         assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+
+
+async def test_the_first_request_after_a_pause_gets_the_model_that_is_served_now(
+    fake: TellingVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At night a verifier may have restarted with another one, by whose name it is asked for."""
+    async with AsyncClient(fake.address, retry=RetryPolicy(attempts_per_address=1)) as client:
+        served = ServedModel(client)
+        assert await served.adapters() == []
+        fake.adapters = ["of-another"]
+        assert await served.adapters() == [], "not asked again at once"
+        monkeypatch.setattr(served_model, "_FRESH_SECONDS", -1.0)
+        monkeypatch.setattr(served_model, "_OLD_SECONDS", -1.0)
+        assert await served.adapters() == ["of-another"]
+        fake.fails_on["GetModelInfo"] = rich_status(StatusCode.UNAVAILABLE, "shutting down", "SHUTTING_DOWN")
+        assert await served.adapters() == ["of-another"], "the last known"
