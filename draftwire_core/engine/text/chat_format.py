@@ -132,7 +132,9 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
     prompt = _tried(render, [_USER], [])
     if not prompt:
         return ChatFormat()
-    reasoning = next((each for each in _REASONING if each[1] in template), None)
+    # Templates that only begin the reasoning, such as Olmo 3's, do not have its end.
+    begun = prompt.rstrip()
+    reasoning = next((each for each in _REASONING if each[1] in template or begun.endswith(each[0])), None)
     trial = _Trial(render, reasoning)
     calls = trial.calls()
     if calls is None:
@@ -155,7 +157,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         tools=calls.tools,
         tool_calls=calls.format,
         reasoning=reasoning,
-        reasoning_open=reasoning is not None and prompt.rstrip().endswith(reasoning[0]),
+        reasoning_open=reasoning is not None and begun.endswith(reasoning[0]),
         marker_ids={marker: token for marker, (token, _) in found.items()},
         special_markers=any(special for _, special in found.values()),
         spelling=calls.spelling,

@@ -21,6 +21,7 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
         (chat_templates.HERMES, ChatFormat(True, ToolCallFormat.HERMES)),
         (chat_templates.QWEN_3, ChatFormat(True, ToolCallFormat.HERMES, THINK)),
         (chat_templates.THINKING, ChatFormat(True, ToolCallFormat.HERMES, THINK, True)),
+        (chat_templates.WITHOUT_TOOLS + "<think>", replace(STAND_IN, reasoning=THINK, reasoning_open=True)),
         (chat_templates.LLAMA_3, ChatFormat(True, ToolCallFormat.LLAMA, one_call=True)),
         (chat_templates.MISTRAL, ChatFormat(True, ToolCallFormat.MISTRAL, short_ids=True)),
         (chat_templates.MISTRAL_ARGS, ChatFormat(True, ToolCallFormat.MISTRAL_ARGS, short_ids=True)),
