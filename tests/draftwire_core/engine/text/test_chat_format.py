@@ -75,6 +75,16 @@ def test_the_format_is_found_in_the_template(tmp_path: Path, template: str, expe
     assert replace(found, variables=frozenset()) == expected
 
 
+@pytest.mark.parametrize(
+    "marks",
+    [("<seed:think>", "</seed:think>"), ("<mm:think>", "</mm:think>"), ("<|inner_prefix|>", "<|inner_suffix|>")],
+)
+def test_reasoning_has_other_marks_in_some_families(tmp_path: Path, marks: tuple[str, str]) -> None:
+    template = f"{chat_templates.WITHOUT_TOOLS}{{# {marks[0]}{marks[1]} #}}"
+    found = Tokenizer.load(str(target_with_template(tmp_path / "model", template))).chat_format
+    assert (found.reasoning, found.reasoning_open) == (marks, False)
+
+
 def test_markers_that_are_tokens_are_told(tmp_path: Path) -> None:
     special = target_with_template(tmp_path / "special", chat_templates.MISTRAL, special=["[TOOL_CALLS]"])
     assert Tokenizer.load(str(special)).chat_format == ChatFormat(
