@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwire_core.engine.text.call_spelling import HERMES, LFM, MARKER, CallSpelling
-from draftwire_core.engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
+from draftwire_core.engine.text.spelling_search import ARGUMENTS, ID, NAMES, find_content, find_spelling
 
 _DESCRIPTION = "Answers the trial"
 _TEXT, _RULE, _RESULT = "Text of the trial.", "Rule of the trial.", "Result of the trial."
@@ -25,8 +25,7 @@ _TOOLS = [
     for name in NAMES
 ]
 _CALLS = [
-    # Templates of Mistral demand ids of nine letters.
-    {"id": f"trial000{number}", "type": "function", "function": {"name": name, "arguments": ARGUMENTS}}
+    {"id": ID.format(number), "type": "function", "function": {"name": name, "arguments": ARGUMENTS}}
     for number, name in enumerate(NAMES)
 ]
 _KEY = next(iter(ARGUMENTS))
@@ -36,7 +35,7 @@ _PLAIN = {"role": "assistant", "content": _TEXT}
 _ONE = {"role": "assistant", "content": "", "tool_calls": _CALLS[:1]}
 _TWO = {"role": "assistant", "content": "", "tool_calls": _CALLS}
 _REASONED = {**_ONE, "reasoning_content": _TEXT, "thinking": _TEXT}
-_RETURNED = {"role": "tool", "content": _RESULT, "tool_call_id": "trial0000", "name": NAMES[0]}
+_RETURNED = {"role": "tool", "content": _RESULT, "tool_call_id": ID.format(0), "name": NAMES[0]}
 _LONG_ID = {"id": "call_of_the_trial"}
 _LONG = {**_ONE, "tool_calls": [_CALLS[0] | _LONG_ID]}, {**_RETURNED, "tool_call_id": _LONG_ID["id"]}
 

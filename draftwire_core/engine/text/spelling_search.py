@@ -16,6 +16,8 @@ NAMES = ("trial_tool", "trial_other")
 ARGUMENTS = {"trial_first": "one trial", "trial_second": 2}
 """The arguments of each call."""
 _FIRST, _SECOND = ARGUMENTS
+ID = "trial000{}"
+"""The id of a call, with its number. Templates of Mistral demand ids of nine letters."""
 _PIECE = re.compile(rf"<[^<>]*>?|{MARKER.pattern}|\s+|\w+|.")
 _KEYWORDS = re.compile(rf"\({_FIRST}=(['\"])one trial\1, ?{_SECOND}=2\)")
 _BARE_KEYS = re.compile(rf"\{{{_FIRST}:(\S*)one trial(\S*),{_SECOND}:2\}}")
@@ -36,7 +38,7 @@ def find_spelling(plain: str, text: str, one: str, two: str, reasoning: tuple[st
         fits = apart and all(
             _bare(block).startswith(_bare(found.spell(calls[:number]))) for number, block in enumerate(blocks, 1)
         )
-        if fits and MARKER.match((found.begin + found.call_begin).lstrip()):
+        if fits and MARKER.match((found.begin + found.call_begin).lstrip()) and not any(map(_has_id, found.texts)):
             return found
     return None
 
@@ -185,6 +187,11 @@ def _common_end(one: str, other: str) -> str:
 def _shared(one: list[str], other: list[str]) -> list[str]:
     """Returns the pieces that both begin with."""
     return [piece for piece, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
+def _has_id(piece: str) -> bool:
+    """Whether a piece has the id of a call, as in Solar Open's: a model writes other ones."""
+    return any(ID.format(number) in piece for number in range(len(NAMES)))
 
 
 def _bare(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from draftwire_core.engine.text.call_spelling import ArgumentStyle, CallSpelling
-from draftwire_core.engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
+from draftwire_core.engine.text.spelling_search import ARGUMENTS, ID, NAMES, find_content, find_spelling
 
 WRITTEN = json.dumps(ARGUMENTS)
 
@@ -23,6 +23,11 @@ def test_calls_that_each_have_an_end() -> None:
 
 def test_calls_without_a_mark_between_them_and_behind_them_have_no_spelling() -> None:
     assert found(CallSpelling(ArgumentStyle.JSON, begin="<calls>", name_end=":", separator="\n")) is None
+
+
+def test_calls_that_begin_with_ids_have_no_spelling() -> None:
+    ids = {"begin": f"<calls><id>{ID.format(0)}", "separator": f"<id>{ID.format(1)}"}
+    assert found(CallSpelling(ArgumentStyle.JSON, call_begin="<call>", name_end=":", call_end="</call>", **ids)) is None
 
 
 def test_reasoning_that_does_not_end_is_none() -> None:
