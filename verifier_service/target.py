@@ -182,8 +182,10 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         kv_dtype=model.kv_dtype,
         device=str(model.device),
         tokenizer_sha256=tokenizer.sha256,
-        # A model that does not say what ends a text would go on to the end of its context.
-        eos_token_ids=model.eos_token_ids or tokenizer.eos_token_ids,
+        # Models trained further often name the ends of the model they were made of, and go on behind their own.
+        eos_token_ids=dict.fromkeys(
+            (*model.eos_token_ids, *(each for each in tokenizer.eos_token_ids if each < model.vocab_size))
+        ),
         bit_exact=report.bit_exact,
         fingerprint=served_fingerprint(model.fingerprint, tokenizer.sha256),
         numerics=numerics.digest,

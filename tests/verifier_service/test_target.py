@@ -82,15 +82,18 @@ def test_a_path_stays_private_however_it_is_written(
     assert load_target(valid).info.model_id == tmp_path.name
 
 
-def test_a_model_that_names_no_end_has_its_tokenizers(settings: VerifierSettings) -> None:
+@pytest.mark.parametrize("named", [(), (77,)])
+def test_a_model_that_names_no_end_or_its_base_models_has_its_tokenizers(
+    settings: VerifierSettings, named: tuple[int, ...]
+) -> None:
     valid = settings.model_copy(update={"kv_slots": 300})
     directory = Path(settings.model)
     (directory / "generation_config.json").unlink(missing_ok=True)
     config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    (directory / "config.json").write_text(json.dumps(config | {"eos_token_id": list(named) or None}))
     target = load_target(valid)
-    assert target.engine.model.eos_token_ids == ()
-    assert tuple(target.info.eos_token_ids) == target.tokenizer.eos_token_ids != ()
+    assert target.engine.model.eos_token_ids == named
+    assert tuple(target.info.eos_token_ids) == (*named, *target.tokenizer.eos_token_ids) != named
 
 
 def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch) -> None:

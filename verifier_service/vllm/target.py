@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ def load_vllm_target(settings: VerifierSettings) -> VllmTarget:
         device=config.device_config.device_type,
         tokenizer_sha256=tokenizer.sha256,
     )
-    info.eos_token_ids.extend(eos_token_ids(model, info.vocab_size))
+    info.eos_token_ids.extend(eos_token_ids(model, info.vocab_size, tokenizer.eos_token_ids))
     info.fingerprint = fingerprint_of(checkpoint.directory, tokenizer.sha256)
     info.numerics = hashlib.sha256(numerics.encode()).hexdigest()
     info.numerics_description = numerics
@@ -250,16 +250,15 @@ def _digest(directory: str) -> str:
     return found.hexdigest()[:12]
 
 
-def eos_token_ids(model: Any, vocab_size: int) -> list[int]:
-    """Returns the tokens that end a text, by the checkpoint's generation_config.json, or else by its config.json. Ids
-    that are no tokens, such as -1, are left out.
+def eos_token_ids(model: Any, vocab_size: int, tokenizers: Iterable[int]) -> list[int]:
+    """Returns the tokens that end a text, by the checkpoint's generation_config.json, or else by its config.json, and
+    the tokenizer's. Ids that are no tokens, such as -1, are left out.
 
-    model: vLLM's configuration of it.
+    model: vLLM's configuration of it. tokenizers: that of its tokenizer, which models trained further often do not name
+    otherwise.
     """
     ids = model.try_get_generation_config().get("eos_token_id")
     if ids is None:
         ids = getattr(model.hf_config, "eos_token_id", None)
-    if ids is None:
-        return []
-    named = map(int, ids if isinstance(ids, list | tuple) else [ids])
-    return [token for token in named if 0 <= token < vocab_size]
+    named = map(int, () if ids is None else ids if isinstance(ids, list | tuple) else [ids])
+    return [token for token in dict.fromkeys((*named, *tokenizers)) if 0 <= token < vocab_size]

@@ -43,13 +43,13 @@ def test_weights_that_lie_elsewhere_count_by_the_directorys_name(copied: Path) -
 
 @pytest.mark.parametrize(
     ("generation", "config", "expected"),
-    [([2, 7], 3, [2, 7]), (None, 3, [3]), ([-1, 2, 10], 3, [2]), (-1, 3, []), (None, None, [])],
+    [([2, 7], 3, [2, 7, 5]), (None, 3, [3, 5]), ([-1, 2, 10], 3, [2, 5]), (-1, 3, [5]), (None, None, [5]), (5, 3, [5])],
 )
 def test_ends_of_texts_are_tokens(generation: object, config: object, expected: list[int]) -> None:
     model = SimpleNamespace(
         try_get_generation_config=lambda: {"eos_token_id": generation}, hf_config=SimpleNamespace(eos_token_id=config)
     )
-    assert eos_token_ids(model, 10) == expected
+    assert eos_token_ids(model, 10, [5, 10]) == expected
 
 
 def numerics(*, cache_dtype: str = "auto", hf_overrides: object = None) -> str:
