@@ -28,6 +28,7 @@ _STORED = {
         "mlp.e_score_correction_bias": "mlp.expert_bias",
         "mlp.shared_experts": "mlp.shared_mlp",
     },
+    "laguna": {"mlp.gate.e_score": "mlp.experts.e_score", "mlp.shared_experts": "mlp.shared_expert"},
     "mimo_v2_flash": {"self_attn.sinks": "self_attn.attention_sink_bias"},
     "minimax_m2": {r"\.mlp\.": ".block_sparse_moe."},
     "mixtral": {r"\.mlp\.": ".block_sparse_moe."},

@@ -50,6 +50,7 @@ _STORED = {
         (r"\.mlp\.e_score_correction_bias", ".mlp.expert_bias"),
         (r"\.mlp\.shared_experts\b", ".mlp.shared_mlp"),
     ),
+    "laguna": ((r"\.mlp\.gate\.e_score", ".mlp.experts.e_score"), (r"\.mlp\.shared_experts\b", ".mlp.shared_expert")),
     "mimo_v2_flash": ((r"\.self_attn\.sinks", ".self_attn.attention_sink_bias"),),
     "minimax_m2": _MIXTRAL,
     "mixtral": _MIXTRAL,

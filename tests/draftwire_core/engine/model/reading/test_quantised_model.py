@@ -256,6 +256,7 @@ def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
         ("Ernie4_5_Moe", {"moe_num_experts": 4, "moe_k": 2, "moe_layer_start_index": 1}),
         ("ExaoneMoe", {"num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 1, "layer_types": WHOLE}),
         ("HYV3", {"num_experts": 4, "first_k_dense_replace": 1}),
+        ("Laguna", {"num_experts": 4, "shared_expert_intermediate_size": 64, "layer_types": WHOLE}),
         ("Lfm2Moe", {"num_experts": 4, "num_dense_layers": 1, "layer_types": ["conv", "full_attention"]}),
         (
             "MiMoV2Flash",
