@@ -13,7 +13,7 @@ _OF_TOOLS = {"sym", "static_groups", "true_sequential", "damp_percent", "damp_au
 _OF_TOOLS |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "pad_token_id", "meta"}
 _OF_TOOLS |= {"module_name_preceding_first_block", "cache_block_outputs", "quantizer", "model_name_or_path", "backend"}
 _OF_TOOLS |= {"model_file_base_name", "use_cuda_fp16", "use_exllama", "exllama_config", "disable_exllama"}
-_OF_TOOLS |= {"max_input_length", "pack_impl"}
+_OF_TOOLS |= {"max_input_length", "method", "pack_impl"}
 # Of AutoRound, in whichever format it writes:
 _OF_TOOLS |= {"amp", "autoround_version", "enable_alg_ext", "enable_minmax_tuning", "enable_norm_bias_tuning"}
 _OF_TOOLS |= {"enable_quanted_input", "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr", "minmax_lr"}

@@ -74,10 +74,12 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
         # By AutoRound if it does not load the model; such files list what they leave out.
         ("AutoRound", {"model_free": True, "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}}}),
         ("GPTQ", {"pack_impl": "cpu", "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
+        ("GPTQ", {"method": "gptq", "format": "gptq", "checkpoint_format": "gptq", "meta": {"gc_mode": "interval"}}),
         ("GPTQ", {"dynamic": {"-:model.layers.9": {}}, "lm_head": False}),
         ("GPTQ", {"provider": "auto-round", "data_type": "int", "iters": 1000, "autoround_version": "0.8.0"}),
         # AutoRound and GPTQModel write zero points of symmetric weights, too.
         ("AWQ", {"provider": "auto-round", "data_type": "int", "seqlen": 512, "sym": True, "zero_point": False}),
+        ("AWQ", {"method": "awq", "format": "gemm", "checkpoint_format": "gemm", "version": "gemm", "lm_head": False}),
         ("AWQ", {"pack_dtype": "int32", "desc_act": False, "meta": {"quantizer": ["gptqmodel:5.6.0"]}}),
         ("AWQ", AwqConfig(group_size=32).to_dict()),  # of transformers 5
         ("FP8", FineGrainedFP8Config().to_dict() | {"weight_block_size": [128, 128]}),
