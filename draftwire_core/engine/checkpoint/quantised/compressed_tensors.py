@@ -64,6 +64,9 @@ _LOCAL = "local"
 """How inputs are quantised that have a scale of their own next to one of the checkpoint's."""
 _SCALES_OF_INPUTS, _GLOBAL_OF_INPUTS = ("input_scale", "input_zero_point"), ("input_global_scale",)
 _PATTERN = "re:"
+_PLACE = re.compile(r"^(model\.|language_model\.)+")
+"""The first parts of a layer's name, which transformers has changed over time: a configuration has those of the model
+in memory, and the files may have those that it is stored with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ class _CompressedIntegers(IntegerWeight):
 def _matches(layer: str, target: str) -> bool:
     if target.startswith(_PATTERN):
         return re.match(target.removeprefix(_PATTERN), layer) is not None
-    return target in (layer, "Linear")
+    return target == "Linear" or _PLACE.sub("", target) == _PLACE.sub("", layer)
 
 
 def _targets(fields: Fields, name: str) -> list[str]:

@@ -91,6 +91,22 @@ def test_what_tools_tell_of_their_work(name: str, told: dict[str, Any], tmp_path
     assert all(form.weight(layer, *expected.shape) is not None for layer, expected in values.items())
 
 
+@pytest.mark.parametrize(
+    ("layer", "ignored"),
+    [
+        ("language_model.lm_head", "lm_head"),
+        ("lm_head", "language_model.lm_head"),
+        ("language_model.model.layers.0.mlp.up_proj", "model.language_model.layers.0.mlp.up_proj"),
+    ],
+)
+def test_layers_of_multimodal_models_are_left_out_by_older_and_newer_names(
+    layer: str, ignored: str, tmp_path: Path
+) -> None:
+    write_quantised(tmp_path, llama(), FORMS["W4A16"])
+    config = {**FORMS["W4A16"].config, "ignore": [ignored]}
+    assert read_format(config, TensorFiles.open(Checkpoint.find(str(tmp_path)))).weight(layer, 64, 64) is None
+
+
 USUAL: dict[str, Any] = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}
 
 
