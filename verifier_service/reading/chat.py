@@ -139,8 +139,8 @@ def _message(message: pb.ChatMessage, *, as_objects: bool) -> dict[str, Any]:
     if message.HasField("tool_call_id"):
         found["tool_call_id"] = message.tool_call_id
     if message.HasField("reasoning"):
-        # Templates call it one or the other: Qwen's and DeepSeek's the first, gpt-oss's the second.
-        found["reasoning_content"] = found["thinking"] = message.reasoning
+        # Each template calls it one of these: Qwen's, gpt-oss's, Solar Open's, and before calls Command A's.
+        found |= dict.fromkeys(("reasoning_content", "thinking", "reasoning", "tool_plan"), message.reasoning)
     if message.tool_calls:
         found["tool_calls"] = [
             {
