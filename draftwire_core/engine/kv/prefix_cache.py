@@ -82,10 +82,12 @@ class PrefixCache:
         after."""
         stretch, length = self._walk(self._root, tokens, 0, end)
         states = self._pool.states
-        if states is not None and length:
-            length = states.kept_length(Prefix(stretch, length).slots())
-            stretch, length = self._walk(self._root, tokens, 0, length)
         self._hold(stretch)
+        found = Prefix(stretch, length)
+        if states is not None and length:
+            stretch, length = self._walk(self._root, tokens, 0, states.kept_length(found.slots()))
+            self._hold(stretch)
+            self.release(found)  # after being held, so that what the first walk has split off is in order, too
         return Prefix(stretch, length)
 
     def extend(self, prefix: Prefix, tokens: Sequence[int], slots: np.ndarray) -> Prefix:

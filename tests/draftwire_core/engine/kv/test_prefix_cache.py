@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from draftwire_core.engine.kv.kv_slots import OutOfSlotsError, SlotPool
 from draftwire_core.engine.kv.prefix_cache import Prefix, PrefixCache, common_length
+from draftwire_core.engine.kv.recurrent_states import RecurrentStates
 
 TEXTS = st.lists(st.integers(0, 2), max_size=8)
 CAPACITY = 24
@@ -163,6 +165,20 @@ def test_the_same_text_twice_has_one_set_of_slots() -> None:
     assert (cache.idle, pool.used) == (0, 4)
     cache.release(late)
     assert (cache.idle, pool.used) == (4, 0)
+
+
+def test_a_match_without_a_state_puts_no_beginning_before_its_end() -> None:
+    """A beginning that loses its last slots before what follows it would be followed by tokens of later positions."""
+    pool = SlotPool(20)
+    pool.states = RecurrentStates([], torch.float32, 20)
+    cache = PrefixCache(pool)
+    left(cache, pool, [1] * 3)
+    slots = left(cache, pool, [1] * 6)
+    assert length(cache, [1] * 5 + [2]) == 0, "no state is kept"
+    taken = pool.take(20 - 6 + 2)
+    pool.give_back([slot for slot in taken.tolist() if slot not in slots])
+    again = left(cache, pool, [1] * 5)
+    assert [slots.index(slot) for slot in again if slot in slots] == [0, 1, 2, 3]
 
 
 def test_a_second_cache_takes_the_first_ones_place() -> None:
