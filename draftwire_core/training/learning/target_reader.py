@@ -60,13 +60,15 @@ class TargetReader:
     def output_rows(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of the output head of tokens, int64 [tokens] -> float32 [tokens, hidden].
 
-        The head's products with unit vectors are its columns, whatever form its weights have.
+        The head's products with unit vectors are its columns, whatever form its weights have, and with its bias, if it
+        has one.
         """
         head, model = self.model.model.get_output_embeddings(), self.model
         units = torch.eye(self.hidden_size, dtype=model.dtype, device=model.device)
         with torch.no_grad():
             columns = [head(part)[:, token_ids].float() for part in units.split(_ROWS)]
-        return torch.cat(columns).T.contiguous()
+            bias = head(torch.zeros_like(units[:1]))[:, token_ids].float()
+        return (torch.cat(columns) - bias).T.contiguous()
 
 
 class VerifierReader(TargetReader):

@@ -129,6 +129,15 @@ def test_states_of_other_targets(architecture: str, monkeypatch: pytest.MonkeyPa
     assert agreeing > 0.9
 
 
+def test_rows_of_a_head_with_a_bias() -> None:
+    model = tiny_model("Phi")
+    head = model.get_output_embeddings()
+    rows = head.weight.detach().clone()
+    torch.nn.init.normal_(head.bias)
+    found = TargetReader(packed(model, 10)).output_rows(torch.arange(len(rows)))
+    torch.testing.assert_close(found, rows, rtol=1e-4, atol=1e-4)
+
+
 def test_the_map_is_that_of_least_squares() -> None:
     generator = torch.Generator().manual_seed(0)
     wanted = torch.randn(4, 9, generator=generator)
