@@ -51,6 +51,8 @@ _COPY = 1.5
 """Memory that a copy of the target takes at most while it is loaded, as a multiple of its files."""
 _READING_SECONDS = 600.0
 """Time to wait in a round until the verifier is idle, so that it reads texts."""
+_FEW_SLOTS = 16
+"""KV slots of a target that reads no texts here."""
 _ANSWER_SECONDS = 30.0
 _TELL_SECONDS = 30.0
 
@@ -179,7 +181,7 @@ class StateLearner:
         if self._client is not None:
             with suppress(NotEnabledError, PermissionDeniedError):
                 self._client.score([0], top=1, timeout=_ANSWER_SECONDS)
-                model = PackedModel.load(checkpoint, slots=1, device=self._device, layers=1)
+                model = PackedModel.load(checkpoint, slots=_FEW_SLOTS, device=self._device, layers=1)
                 return VerifierReader(self._client, model, _READING_SECONDS)
         if free is not None and _COPY * _bytes_of(checkpoint) > free:
             tell(

@@ -18,6 +18,8 @@ _ROWS = 256
 """Tokens of a pass, or unit vectors that go through the output head at once."""
 _LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 600.0
+_TRIED = 4
+"""Tokens on which the scale of logits is found. One alone may be of padding, whose embedding is zero."""
 
 
 class TargetReader:
@@ -58,7 +60,8 @@ class TargetReader:
             return found
 
     def output_rows(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of the output head of tokens, int64 [tokens] -> float32 [tokens, hidden].
+        """Returns the rows of the output head of tokens, int64 [tokens] -> float32 [tokens, hidden], in the scale of
+        the target's logits.
 
         The head's products with unit vectors are its columns, whatever form its weights have, and with its bias, if it
         has one.
@@ -68,7 +71,22 @@ class TargetReader:
         with torch.no_grad():
             columns = [head(part)[:, token_ids].float() for part in units.split(_ROWS)]
             bias = head(torch.zeros_like(units[:1]))[:, token_ids].float()
-        return (torch.cat(columns) - bias).T.contiguous()
+        return (self._scale(token_ids[-_TRIED:].tolist()) * (torch.cat(columns) - bias)).T.contiguous()
+
+    def _scale(self, tokens: list[int]) -> float:
+        """Returns the scale of the target's logits relative to the products of its output head, which models such as
+        Granite and Cohere have. tokens: to try it on."""
+        model, builder = self.model, BatchBuilder()
+        slots = model.pool.take(len(tokens))
+        try:
+            rows = [builder.add_row(token, at, int(slots[at]), wants_logits=True) for at, token in enumerate(tokens)]
+            builder.add_lane(slots[:0], rows)
+            logits, states = model.forward_with_states(builder.build(model.group_size, model.device))
+            with torch.no_grad():
+                products = model.model.get_output_embeddings()(states.to(model.dtype)).float()
+            return float((logits.float() * products).sum() / products.square().sum())
+        finally:
+            model.pool.give_back(slots)
 
 
 class VerifierReader(TargetReader):

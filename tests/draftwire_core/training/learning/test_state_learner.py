@@ -138,6 +138,17 @@ def test_rows_of_a_head_with_a_bias() -> None:
     torch.testing.assert_close(found, rows, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("architecture", "changes"), [("Granite", {"logits_scaling": 8.0}), ("Cohere", {})])
+def test_rows_have_the_scale_of_the_targets_logits(architecture: str, changes: dict[str, float]) -> None:
+    model = packed(tiny_model(architecture, **changes), 20)
+    target, tokens = TargetReader(model), random_tokens(12, seed=1)
+    rows = target.output_rows(torch.arange(model.vocab_size))
+    with torch.no_grad():
+        expected = tiny_model(architecture, **changes)(torch.tensor([tokens]), use_cache=False).logits[0]
+    torch.testing.assert_close(target.states(tokens).float() @ rows.T, expected, rtol=0.02, atol=0.02)
+    assert model.pool.used == 0
+
+
 def test_the_map_is_that_of_least_squares() -> None:
     generator = torch.Generator().manual_seed(0)
     wanted = torch.randn(4, 9, generator=generator)
