@@ -59,7 +59,8 @@ _TELL_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadTexts:
-    """Texts with the target's states, one after the other. Places are indices into all of them."""
+    """Outputs with the target's states, one after the other, each with the last token of its prompt before it: prompts
+    are read, but may be many times as long. Places are indices into all of them."""
 
     tokens: torch.Tensor
     """int64 [places]."""
@@ -70,30 +71,31 @@ class ReadTexts:
     states: torch.Tensor
     """[places, hidden], bfloat16."""
     begins: torch.Tensor
-    """Places of which the next token is of an output, and at least `_STEPS` tokens follow: int64 [begins]."""
+    """Places that at least `_STEPS` tokens of the same text follow: int64 [begins]."""
 
     @classmethod
     def of(cls, texts: Sequence[DraftText], target: TargetReader, known: dict[bytes, torch.Tensor]) -> ReadTexts | None:
         """Has the target read texts, without those that it does not read now; None if these are all.
 
-        known: the states of texts that were read before, by their tokens; those of the others are added. Raises
+        known: the states of texts that were read before, by `_key`; those of the others are added. Raises
         DraftwireError.
         """
         read, begins, place = [], [], 0
         for text in texts:
-            key = text.tokens.tobytes()
-            states = known[key] if key in known else target.states(text.tokens.tolist())
-            if states is None:
-                continue
-            known[key] = states.cpu()
+            key, begin = _key(text), text.first - 1
+            if key not in known:
+                states = target.states(text.tokens.tolist(), begin)
+                if states is None:
+                    continue
+                known[key] = states.cpu().clone()
             read.append(text)
-            begins.append(torch.arange(place + text.first - 1, place + len(text.tokens) - _STEPS))
-            place += len(text.tokens)
+            begins.append(torch.arange(place, place + text.positions + 1 - _STEPS))
+            place += text.positions + 1
         if not read:
             return None
-        tokens = torch.from_numpy(np.concatenate([text.tokens for text in read]).astype(np.int64))
+        tokens = torch.from_numpy(np.concatenate([text.tokens[text.first - 1 :] for text in read]).astype(np.int64))
         distinct, of_token = tokens.unique(return_inverse=True)
-        states = torch.cat([known[text.tokens.tobytes()] for text in read])
+        states = torch.cat([known[_key(text)] for text in read])
         return cls(tokens, target.embeddings(distinct).cpu(), of_token, states, torch.cat(begins))
 
     def inputs(self, places: torch.Tensor, states: torch.Tensor | None = None) -> torch.Tensor:
@@ -141,7 +143,7 @@ class StateLearner:
         target = self._reader(max(len(text.tokens) for text in (*learned, *held_out)), tell)
         if target is None:
             return False
-        keys = {text.tokens.tobytes() for text in (*learned, *held_out)}
+        keys = {_key(text) for text in (*learned, *held_out)}
         self._states = {key: states for key, states in self._states.items() if key in keys}
         held, texts = (ReadTexts.of(each, target, self._states) for each in (held_out, learned))
         if texts is None or held is None:
@@ -150,7 +152,8 @@ class StateLearner:
         head = self._head
         if head is None:
             head = RecurrentHead(target.hidden_size, _INNER * target.hidden_size, target.vocab_size, 1)
-        token_ids = frequent_tokens(texts.tokens, min(_DRAFTED, target.vocab_size))
+        written = torch.from_numpy(np.concatenate([text.tokens for text in learned]).astype(np.int64))
+        token_ids = frequent_tokens(written, min(_DRAFTED, target.vocab_size))
         head.draft_with(token_ids, target.output_rows(token_ids).cpu())
         for part in (head.enter, head.down):
             part.requires_grad_(True)
@@ -216,6 +219,10 @@ class StateLearner:
             if time.monotonic() - told >= _TELL_SECONDS or step == steps - 1:
                 told = time.monotonic()
                 tell(f"step {step + 1} of {steps}, loss {loss.item():.3f} ({pace.of(max((step + 1) / steps, spent))})")
+
+
+def _key(text: DraftText) -> bytes:
+    return text.first.to_bytes(4) + text.tokens.tobytes()
 
 
 def _bytes_of(checkpoint: Checkpoint) -> int:

@@ -30,8 +30,9 @@ class TargetReader:
         self.model = model
         self.hidden_size, self.vocab_size = model.hidden_size, model.vocab_size
 
-    def states(self, tokens: Sequence[int]) -> torch.Tensor | None:
-        """Returns the last hidden states of a text, [tokens, hidden], in bfloat16; None if they cannot be had now."""
+    def states(self, tokens: Sequence[int], begin: int = 0) -> torch.Tensor | None:
+        """Returns the last hidden states of a text from a place on, [places, hidden], in bfloat16; None if they cannot
+        be had now."""
         model = self.model
         slots = model.pool.take(len(tokens))
         try:
@@ -43,7 +44,7 @@ class TargetReader:
                 rows = [builder.add_row(tokens[at], at, int(slots[at]), wants_logits=True) for at in range(begin, end)]
                 builder.add_lane(slots[:begin], rows)
                 parts.append(self._states(builder))
-            return torch.cat(parts)
+            return torch.cat(parts)[begin:]
         finally:
             model.pool.give_back(slots)
 
@@ -99,14 +100,14 @@ class VerifierReader(TargetReader):
         self._client = client
         self._deadline = time.monotonic() + seconds
 
-    def states(self, tokens: Sequence[int]) -> torch.Tensor | None:
-        """Returns the last hidden states of a text, as 8 bits have them; None once the time to wait is over. Raises
-        DraftwireError."""
+    def states(self, tokens: Sequence[int], begin: int = 0) -> torch.Tensor | None:
+        """Returns the last hidden states of a text from a place on, as 8 bits have them; None once the time to wait is
+        over. Raises DraftwireError."""
         while not self._is_idle():
             if time.monotonic() > self._deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
-        reader = _StateReader(tokens)
+        reader = _StateReader(tokens, begin)
         with self._client._transport.stream(reader, _ANSWER_SECONDS) as stream:
             for _ in stream:
                 pass
@@ -120,8 +121,8 @@ class VerifierReader(TargetReader):
 class _StateReader(ScoreReader):
     """Reads the hidden states along a text, next to the distributions."""
 
-    def __init__(self, tokens: Sequence[int]):
-        super().__init__(tokens, 1, 1)
+    def __init__(self, tokens: Sequence[int], begin: int):
+        super().__init__(tokens, 1, begin + 1)
         self.parts: list[bytes] = []
 
     def next_request(self, *, resumable: bool) -> pb.ScoreRequest:

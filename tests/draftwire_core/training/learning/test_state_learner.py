@@ -96,12 +96,14 @@ def read(texts: list[tuple[list[int], list[int]]], model_slots: int = 100) -> tu
 
 
 def test_places_are_those_whose_next_token_is_drafted_from(texts: list[tuple[list[int], list[int]]]) -> None:
-    found, _ = read(texts[:2])
+    """Of a prompt, whose states may need more memory than all else, only the last place is kept."""
+    found, target = read(texts[:2])
     (first, output), (second, other) = texts[:2]
-    length = len(first) + len(output)
-    of_second = range(length + len(second) - 1, length + len(second) + len(other) - 3)
-    assert found.begins.tolist() == [*range(len(first) - 1, length - 3), *of_second]
-    assert found.tokens.tolist() == [*first, *output, *second, *other]
+    begin = len(output) + 1
+    assert found.begins.tolist() == [*range(len(output) - 2), *range(begin, begin + len(other) - 2)]
+    assert found.tokens.tolist() == [first[-1], *output, second[-1], *other]
+    states = [target.states([*prompt, *text])[len(prompt) - 1 :] for prompt, text in texts[:2]]
+    assert torch.equal(found.states, torch.cat(states))
 
 
 def test_states_lead_to_the_targets_own_tokens(texts: list[tuple[list[int], list[int]]]) -> None:
