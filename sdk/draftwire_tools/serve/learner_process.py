@@ -55,8 +55,9 @@ def tunable(plan: ServePlan) -> bool:
 
 def learns_head(plan: ServePlan) -> bool:
     """Returns whether a head is to learn next to lookup, because nothing else was found for a target on a CPU. On a
-    GPU's host the learner would read each text with a copy of the target on the CPU."""
-    return plan.chosen == {LOOKUP} and not tunable(plan) and plan.options.device.target == "cpu"
+    GPU's host the learner would read each text with a copy of the target on the CPU. Ranks can have no head."""
+    whole = os.environ.get("DRAFTWIRE_TENSOR_PARALLEL", "1") == "1"
+    return plan.chosen == {LOOKUP} and not tunable(plan) and plan.options.device.target == "cpu" and whole
 
 
 def learned_lookup(directory: Path) -> str:

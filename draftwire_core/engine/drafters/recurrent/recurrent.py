@@ -13,8 +13,8 @@ import torch
 from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
 from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
-from draftwire_core.engine.drafters.features.lent import check_tapped
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
+from draftwire_core.engine.model.backends.sharded_backend import ShardedBackend
 from draftwire_core.engine.model.linear.block_linear import maker
 from draftwire_core.engine.model.linear.drafter_linear import PackedLinear, replace_linears
 from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
@@ -197,8 +197,9 @@ def _pack(head: RecurrentHead) -> None:
 
 def recurrent_drafter(options: RecurrentOptions, target: PackedModel) -> RecurrentDrafter:
     """Makes the drafter `local:recurrent`. Raises ModelLoadError."""
+    if isinstance(target.backend, ShardedBackend):  # the others do not look up what rank 0 drafts
+        raise ModelLoadError("local:recurrent needs a target that is not split among ranks (--tensor-parallel 1)")
     head = None
-    check_tapped("local:recurrent", target)  # its embedding is read outside the passes that ranks share
     if options.model:
         head = RecurrentHead.load(options.model, target.dtype, target.device)
         for what, ours, its in (

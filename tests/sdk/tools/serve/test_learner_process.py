@@ -44,6 +44,11 @@ def test_a_head_learns_where_lookup_was_all_that_was_found(
     assert learns_head(plan_of("target", drafts, 1, options, chosen)) == learns
 
 
+def test_no_head_learns_next_to_a_target_that_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWIRE_TENSOR_PARALLEL", "2")
+    assert not learns_head(plan_of("target", ("local:ngram",), 1, OPTIONS, ("local:ngram",)))
+
+
 def test_each_target_has_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = plan_of("owner/Model-8B", (), 1, OPTIONS)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

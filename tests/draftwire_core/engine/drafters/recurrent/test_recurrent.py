@@ -10,6 +10,7 @@ from draftwire_core.engine.drafters.recurrent.recurrent import RecurrentDrafter,
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
 from draftwire_core.engine.engine.verification_engine import VerificationEngine
 from draftwire_core.engine.errors import ModelLoadError
+from draftwire_core.engine.model.backends.sharded_backend import ShardedBackend
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.planning.step_cost import StepCost
 from draftwire_core.engine.sampling.sampling_params import SamplingParams
@@ -130,8 +131,10 @@ def test_a_head_for_another_target_is_refused(tmp_path: Path, hidden: int, vocab
         recurrent_drafter(RecurrentOptions(str(tmp_path)), packed(tiny_model("Llama"), 100))
 
 
-def test_a_target_that_is_split_among_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others would not know that the first one looks up an embedding."""
-    monkeypatch.setattr(PackedModel, "can_be_tapped", False)
-    with pytest.raises(ModelLoadError, match=r"local:recurrent needs a target .* not split among ranks"):
-        recurrent_drafter(RecurrentOptions(), packed(tiny_model("Llama"), 100))
+@pytest.mark.parametrize("directory", ["", "head"])
+def test_a_target_that_is_split_among_ranks_is_refused(directory: str) -> None:
+    """Its embedding is, too: rank 0 would wait for what the others do not know of."""
+    model = packed(tiny_model("Llama"), 100)
+    model.backend = object.__new__(ShardedBackend)
+    with pytest.raises(ModelLoadError, match="not split among ranks"):
+        recurrent_drafter(RecurrentOptions(directory), model)
