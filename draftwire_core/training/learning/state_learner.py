@@ -21,6 +21,7 @@ from torch import nn
 from draftwire import Client
 from draftwire.errors import NotEnabledError, PermissionDeniedError
 from draftwire_core.engine.checkpoint.checkpoint import Checkpoint
+from draftwire_core.engine.checkpoint.gguf.gguf_name import GgufName
 from draftwire_core.engine.checkpoint.weight_files import weight_files
 from draftwire_core.engine.device.host import free_memory
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead, inputs_of
@@ -226,8 +227,9 @@ def _key(text: DraftText) -> bytes:
 
 
 def _bytes_of(checkpoint: Checkpoint) -> int:
-    files = weight_files(checkpoint) if checkpoint.gguf is None else [checkpoint.gguf]
-    return sum(each.stat().st_size for each in files)
+    gguf = checkpoint.gguf
+    parts = [] if gguf is None else [gguf.with_name(name) for name in GgufName.of(gguf.name).all_parts()]
+    return sum(each.stat().st_size for each in parts or weight_files(checkpoint) if each.is_file())
 
 
 def frequent_tokens(tokens: torch.Tensor, count: int) -> torch.Tensor:

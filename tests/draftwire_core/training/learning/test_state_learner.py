@@ -83,6 +83,19 @@ def test_no_copy_of_the_target_is_loaded_where_there_is_no_memory_for_it(
     assert told[0].startswith(f"the head learns nothing: there is no memory for a copy of {target}")
 
 
+def test_all_files_of_a_split_target_need_memory(
+    texts: list[tuple[list[int], list[int]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(state_learner, "free_memory", lambda: 1000)
+    first, second = (tmp_path / f"target-0000{part}-of-00002.gguf" for part in (1, 2))
+    first.write_bytes(bytes(10))
+    second.write_bytes(bytes(1000))
+    learner, told = StateLearner("", str(first), QUICK), list[str]()
+    learned = examples(learner, texts)
+    assert not learner.learn(learned, learned, 0, told.append)
+    assert told[0].startswith("the head learns nothing: there is no memory")
+
+
 def test_a_short_output_teaches_nothing(target: Path) -> None:
     assert StateLearner("", str(target), QUICK).example([1, 2], [3, 4, 5]) is None
 
