@@ -11,6 +11,7 @@ from draftwire import Client, Prediction
 from draftwire._messages.scoring import ScoreReader
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.engine.model.features.feature_codec import INT8, decode
+from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 
@@ -34,18 +35,18 @@ class TargetReader:
         """Returns the last hidden states of a text from a place on, [places, hidden], in bfloat16; None if they cannot
         be had now."""
         model = self.model
-        slots = model.pool.take(len(tokens))
+        slots, state = model.pool.take(len(tokens)), SequenceState()
         try:
             parts = []
-            at_once = len(tokens) if model.recurrent_layers else _ROWS  # their states are not carried between passes
-            for begin in range(0, len(tokens), at_once):
-                end = min(len(tokens), begin + at_once)
+            for start in range(0, len(tokens), _ROWS):
+                end = min(len(tokens), start + _ROWS)
                 builder = BatchBuilder()
-                rows = [builder.add_row(tokens[at], at, int(slots[at]), wants_logits=True) for at in range(begin, end)]
-                builder.add_lane(slots[:begin], rows)
+                rows = [builder.add_row(tokens[at], at, int(slots[at]), wants_logits=True) for at in range(start, end)]
+                builder.add_lane(slots[:start], rows, 0, LaneState(state))
                 parts.append(self._states(builder))
             return torch.cat(parts)[begin:]
         finally:
+            state.release()
             model.pool.give_back(slots)
 
     def _states(self, builder: BatchBuilder) -> torch.Tensor:

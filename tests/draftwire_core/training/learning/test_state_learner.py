@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
+from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.training.learning import state_learner, target_reader
 from draftwire_core.training.learning.state_learner import (
     ReadTexts,
@@ -19,6 +20,7 @@ from draftwire_core.training.learning.target_reader import TargetReader
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, random_tokens, specs_of, tiny_model
+from tests.harness.engine.recurrent_models import RECURRENT_MODELS
 from tests.harness.models.recurrent_training import QUICK, examples
 
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 20)]
@@ -128,17 +130,28 @@ def test_states_lead_to_the_targets_own_tokens(texts: list[tuple[list[int], list
     torch.testing.assert_close(rows, tiny_model("Llama").get_output_embeddings().weight.data, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ["Lfm2", "Gemma3"])
+@pytest.mark.parametrize("architecture", ["Lfm2", "Qwen3_5", "Gemma3"])
 def test_states_of_other_targets(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with recurrent layers reads a text at once; of both, the states lead to the logits of a whole pass."""
+    """All are read in parts, since logits of whole texts may take gigabytes; the states lead to those of one pass."""
     monkeypatch.setattr(target_reader, "_ROWS", 16)
-    model = packed(tiny_model(architecture), 100)
+    changes = RECURRENT_MODELS.get(architecture, {})
+    model = packed(tiny_model(architecture, **changes), 100)
+    assert bool(model.recurrent_layers) == bool(changes)
     target, tokens = TargetReader(model), random_tokens(60, seed=1)
+    forward, rows_of = model.forward_with_states, list[int]()
+
+    def passed(batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        rows_of.append(len(batch))
+        return forward(batch)
+
+    monkeypatch.setattr(model, "forward_with_states", passed)
     states = target.states(tokens)
+    assert rows_of == [16, 16, 16, 12]
+    torch.testing.assert_close(target.states(tokens), states)
     assert states.shape == (60, model.hidden_size)
     assert model.pool.used == 0
     with torch.no_grad():
-        expected = tiny_model(architecture)(torch.tensor([tokens]), use_cache=False).logits[0]
+        expected = tiny_model(architecture, **changes)(torch.tensor([tokens]), use_cache=False).logits[0]
     rows = target.output_rows(torch.arange(model.vocab_size))
     agreeing = ((states.float() @ rows.T).argmax(1) == expected.argmax(1)).float().mean()
     assert agreeing > 0.9
