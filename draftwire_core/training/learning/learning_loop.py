@@ -204,7 +204,7 @@ class LearningLoop:
         state = self.state
         if seated.base and state.base != seated.base:
             if state.base:
-                self.tell(f"another draft model, {self.seat.model(seated.base)}: learning begins again")
+                self.tell(f"another draft, {self.seat.model(seated.base) or seated.base}: learning begins again")
             self._begin_anew(LearningState(state.target, address=state.address, canary=state.canary))
             self.state.base = seated.base
         state = self.state

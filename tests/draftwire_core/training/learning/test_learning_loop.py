@@ -271,6 +271,14 @@ def test_another_target_or_base_begins_again(what: str, learning: Learning, targ
     assert not learning.versions
 
 
+def test_a_head_without_a_model_is_named_as_the_new_base(learning: Learning) -> None:
+    learning.run()
+    learning.verifier.drafting = "local:recurrent"
+    with pytest.raises(ValueError, match="--target: is needed"):
+        learning.run()
+    assert learning.told[-1] == "another draft, local:recurrent: learning begins again"
+
+
 @pytest.mark.parametrize("context", [1 << 20, 40])
 def test_without_traffic_held_out_prompts_decide(context: int, learning: Learning) -> None:
     """Prompts that nearly fill the context, or that a further verifier alone could take, end no learner."""
