@@ -8,6 +8,7 @@ follows from the target's state at that place. Target and head are in memory tog
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -173,7 +174,11 @@ class StateLearner:
     def write(self, directory: Path) -> None:
         """Writes what was learned last. Raises OSError."""
         assert self._head is not None, "only after a training"
-        self._head.save(directory, self._target, torch.bfloat16)
+        try:
+            self._head.save(directory, self._target, torch.bfloat16)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)  # a full disk must not stay full
+            raise
 
     def go_back(self) -> None:
         """Does nothing: what was not worth its cost yet is learned on, and tried again."""

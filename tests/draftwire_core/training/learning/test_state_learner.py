@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from draftwire_core.engine.drafters.recurrent import recurrent_head
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.training.learning import state_learner, target_reader
@@ -96,6 +97,23 @@ def test_all_files_of_a_split_target_need_memory(
     learned = examples(learner, texts)
     assert not learner.learn(learned, learned, 0, told.append)
     assert told[0].startswith("the head learns nothing: there is no memory")
+
+
+def test_nothing_is_left_of_a_checkpoint_for_which_there_is_no_room(
+    target: Path, texts: list[tuple[list[int], list[int]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    learner = StateLearner("", str(target), TextTraining(steps=1))
+    learned = examples(learner, texts)
+    learner.learn(learned, learned, 0, lambda _: None)
+
+    def write(path: Path, *_: object) -> None:
+        path.write_bytes(bytes(100))
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(recurrent_head, "write_tensors", write)
+    with pytest.raises(OSError, match="No space left"):
+        learner.write(tmp_path / "v00001")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_short_output_teaches_nothing(target: Path) -> None:
