@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,9 +49,14 @@ class LearnerProcess(Job):
         return [line for line in whole.decode(errors="replace").splitlines() if any(part in line for part in _NEWS)]
 
 
+def can_learn(addresses: Iterable[str]) -> bool:
+    """Returns whether one of these is a draft model or a head in the verifier, which can learn."""
+    return any(address.partition("?")[0] in (DRAFT, HEAD) for address in addresses)
+
+
 def tunable(plan: ServePlan) -> bool:
-    """Returns whether a plan has a draft model in the verifier, which can learn."""
-    return any(address.partition("?")[0] == DRAFT for address in plan.local)
+    """Returns whether a plan has a draft model or a head in the verifier, which can learn."""
+    return can_learn(plan.local)
 
 
 def learns_head(plan: ServePlan) -> bool:

@@ -24,6 +24,7 @@ from draftwire_tools.serve.gateway_process import GatewayProcess
 from draftwire_tools.serve.learner_process import (
     HEAD,
     LearnerProcess,
+    can_learn,
     learned_lookup,
     learning_directory,
     learns_head,
@@ -216,7 +217,7 @@ def _started(
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
     learner = None
-    if directory is not None and (looks_up or any(address.partition("?")[0] == DRAFT for address in drafting)):
+    if directory is not None and (looks_up or can_learn(drafting)):
         learner = LearnerProcess(verifier.address, directory, plan, scratch)
         children.insert(-1, learner)
         log.follow(learner)

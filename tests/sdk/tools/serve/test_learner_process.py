@@ -20,7 +20,14 @@ OPTIONS = Options(Device("cpu", "auto", "cpu"), learn=True)
 
 
 @pytest.mark.parametrize(
-    ("drafts", "learns"), [((), False), (("small", "local:ngram"), False), (("local:draft?model=m",), True)]
+    ("drafts", "learns"),
+    [
+        ((), False),
+        (("small", "local:ngram"), False),
+        (("local:draft?model=m",), True),
+        (("local:recurrent",), True),
+        (("local:recurrent?model=m", "local:ngram"), True),
+    ],
 )
 def test_a_draft_model_in_the_verifier_can_learn(drafts: tuple[str, ...], learns: bool) -> None:
     assert tunable(plan_of("target", drafts, 1, OPTIONS)) == learns

@@ -288,6 +288,7 @@ def test_a_head_learns_next_to_lookup(tmp_path: Path, monkeypatch: pytest.Monkey
         (True, "local:draft?model=a", True, True),
         (True, "local:mtp", True, True),
         (True, "local:draft?model=a", False, False),
+        (True, "local:recurrent", False, False),
         (False, "local:draft?model=a", True, False),
     ],
 )
