@@ -26,7 +26,7 @@ from draftwire_core.engine.checkpoint.gguf.gguf_name import GgufName
 from draftwire_core.engine.checkpoint.weight_files import weight_files
 from draftwire_core.engine.device.host import free_memory
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead, inputs_of
-from draftwire_core.engine.model.packed_model import PackedModel
+from draftwire_core.engine.model.packed_model import ModelLoadError, PackedModel
 from draftwire_core.training.learning.target_reader import TargetReader, VerifierReader
 from draftwire_core.training.learning.text_learner import TextTraining
 from draftwire_core.training.learning.texts.draft_text import DraftText, read_text
@@ -145,6 +145,12 @@ class StateLearner:
         target = self._reader(max(len(text.tokens) for text in (*learned, *held_out)), tell)
         if target is None:
             return False
+        most = max(int(text.tokens.max()) for text in (*learned, *held_out))
+        if most >= target.vocab_size:
+            raise ModelLoadError(
+                f"model {self._target}: has {target.vocab_size} tokens, but the texts have one with the id {most}: it "
+                "is not the verifier's target (--target)"
+            )
         keys = {_key(text) for text in (*learned, *held_out)}
         self._states = {key: states for key, states in self._states.items() if key in keys}
         held, texts = (ReadTexts.of(each, target, self._states) for each in (held_out, learned))

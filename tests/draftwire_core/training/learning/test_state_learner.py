@@ -7,6 +7,7 @@ import torch
 
 from draftwire_core.engine.drafters.recurrent import recurrent_head
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
+from draftwire_core.engine.errors import ModelLoadError
 from draftwire_core.engine.model.packed_batch import PackedBatch
 from draftwire_core.training.learning import state_learner, target_reader
 from draftwire_core.training.learning.state_learner import (
@@ -114,6 +115,13 @@ def test_nothing_is_left_of_a_checkpoint_for_which_there_is_no_room(
     with pytest.raises(OSError, match="No space left"):
         learner.write(tmp_path / "v00001")
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_of_another_target_are_refused(target: Path) -> None:
+    learner = StateLearner("", str(target), QUICK)
+    learned = examples(learner, [([1, 2], [3, 4, 500, 5, 6])])
+    with pytest.raises(ModelLoadError, match=r"has 300 tokens, but .* the id 500: it is not the verifier's target"):
+        learner.learn(learned, learned, 0, lambda _: None)
 
 
 def test_a_short_output_teaches_nothing(target: Path) -> None:
