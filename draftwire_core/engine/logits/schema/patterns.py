@@ -71,6 +71,10 @@ SAYING_NOTHING = frozenset(
 Schema = dict[str, Any]
 _QUOTE = reprlib.Repr()
 _QUOTE.maxstring = 120
+_CLASS = re.compile(r"\\.|\[(\^?)((?:\\.|[^\]\\])+)\]", re.DOTALL)
+"""A class of characters, whose groups have its mark of negation and its members, or an escape outside of one."""
+_MAY_BE_ESCAPED = re.compile(r'["-]|\\[\\pux]')
+"""Members among which there may be a quotation mark or a backslash."""
 
 
 class Patterns:
@@ -116,7 +120,9 @@ class Patterns:
             return schema
         for pattern in list(named):
             patterns, reason = self._said(pattern)
-            if patterns == [pattern]:
+            if len(patterns) == 1:
+                named = {patterns[0] if each == pattern else each: value for each, value in named.items()}
+                schema = schema | {"patternProperties": named}
                 continue
             reason = reason or "look-around is not supported here"
             self._refusals.refuse(place, "patternProperties", f"{_quoted(pattern)} cannot be enforced: {reason}")
@@ -133,8 +139,21 @@ class Patterns:
                 patterns = without_lookahead(pattern) or []
                 if not patterns or any(self._accepts({"type": "string", "pattern": each}) for each in patterns):
                     patterns = []
-            self._known[pattern] = (patterns, "" if patterns else _pattern_reason(reason))
+            self._known[pattern] = (list(map(_exact, patterns)), "" if patterns else _pattern_reason(reason))
         return self._known[pattern]
+
+
+def _exact(pattern: str) -> str:
+    """Returns a pattern whose negated classes of characters have no vertical tab. The library adds quotation marks and
+    backslashes to a class of all control characters, with or without the line feed."""
+
+    def without_tab(found: re.Match[str]) -> str:
+        if not found[1] or not _MAY_BE_ESCAPED.search(found[2]):
+            return found[0]
+        dash = "\\" if found[2].startswith("-") else ""
+        return f"[^\\x0b{dash}{found[2]}]"
+
+    return _CLASS.sub(without_tab, pattern)
 
 
 def _with_patterns(schema: Schema, patterns: list[str]) -> Schema:

@@ -134,6 +134,20 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['"P"', '"PT"', '"P1DT"', '"P1Y3W"', '"1D"'],
     ),
     "no text of one letter alone": ({"type": "string", "pattern": "^(?!a+$)[ab]*$"}, ['""', '"ab"'], ['"a"', '"aa"']),
+    "no quotation marks": (
+        {"type": "string", "pattern": '^[^"]+$'}, ['"ab"', r'"a\\b\nc"', '"é"'], [r'"a\"b"', r'"\""', '""']
+    ),
+    "a file's name": (
+        {"type": "string", "pattern": r'^[^\\/:*?"<>|]+$'}, ['"a-b.txt"'], [r'"a\\b"', r'"a\"b"', '"a:b"']
+    ),
+    "printable letters, none of which is a dash": (
+        {"type": "string", "pattern": r"^[^-!-,.-~]*$"}, ['" é"', '""'], ['"-"', r'"\""', r'"\\"', '"a"']
+    ),
+    "names without quotation marks": (
+        {"type": "object", "patternProperties": {r'^[^"\n]+$': {"type": "integer"}}, "additionalProperties": False},
+        ['{"ab": 1}'],
+        [r'{"a\"b": 1}', '{"ab": "x"}'],
+    ),
     "a secret": ({"type": "string", "format": "password", "writeOnly": True}, ['"x y"'], ["1"]),
     "bytes": ({"type": "string", "format": "byte"}, ['"aGk="', '""'], ['"a"', '"hällo"']),
     "a reference": ({"type": "string", "format": "uri-reference"}, ['"/a/b?c#d"', '"a"'], ['"a b"']),
