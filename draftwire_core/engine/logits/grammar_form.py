@@ -173,7 +173,7 @@ class GrammarForm:
         allowed = np.zeros((len(which), self._vocab_size), dtype=bool)
         width = min(self._end, self._vocab_size)
         allowed[:, :width] = flags[:, :width]
-        allowed[:, self._end_token_ids] = flags[:, self._end :]
+        allowed[:, self._end_token_ids] |= flags[:, self._end :]  # a form may name such a token, too
         blocked[which] = ~allowed
         self._seconds = time.perf_counter() - started
         return torch.from_numpy(blocked)

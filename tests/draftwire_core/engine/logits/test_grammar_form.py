@@ -315,6 +315,14 @@ def test_a_limit_that_is_reached_in_a_tree_is_forgotten(compiler: GrammarCompile
     assert token in next_tokens(form)
 
 
+def test_a_form_may_name_a_token_that_ends_the_output(compiler: GrammarCompiler, encode: Encode) -> None:
+    form = compiler.form(Grammar(FormKind.LARK, 'start: "ab" (<|endoftext|> | "c" <|endoftext|>)'), [EOS])
+    form.commit(encode("ab"))
+    assert next_tokens(form) == {EOS, *encode("c")}
+    form.commit(encode("c"))
+    assert next_tokens(form) == {EOS} and form.ends_after([EOS]) == 1
+
+
 def test_choices_by_the_thousand(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
     texts = [f"choice {number * 7919 % 4096} é" for number in range(4096)]
     form = compiler.form(Grammar(FormKind.CHOICE, json.dumps(texts, ensure_ascii=False)), [])
