@@ -28,6 +28,8 @@ _ESCAPES = {"0": 0, "a": 7, "b": 8, "v": 11, "f": 12, "e": 27} | {mark: ord(mark
 """Code points of escapes of xgrammar's EBNF that the library's converter does not know."""
 _PIECE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|\[[^\]\\]*(?:\\.[^\]\\]*)*\]?|(#[^\n]*|\s+)|.', re.DOTALL)
 """A piece of GBNF: a text, a class of characters, a comment or white space (the group), or any other character."""
+_ANY = f"[\\x00-{chr(_LAST_CODE_POINT)}]"
+"""A dot of GBNF, which is a line feed, too; the library's is not."""
 _MOST_LEFT_OUT = 64
 """Most left-out parts of a form that a response names."""
 _SURROGATES = range(0xD800, 0xE000)
@@ -153,7 +155,7 @@ class Grammar:
 
 def _with_joined_lines(text: str) -> str:
     """Returns a grammar in GBNF whose alternatives that begin on lines of their own, as xgrammar's EBNF allows, follow
-    on the same line."""
+    on the same line, and whose dots are classes of all characters."""
     pieces: list[str] = []
     between: list[str] = []
     for piece in _PIECE.finditer(text):
@@ -161,7 +163,7 @@ def _with_joined_lines(text: str) -> str:
             between.append(piece[1])
             continue
         pieces += [" "] if piece[0] == "|" else between
-        pieces.append(piece[0])
+        pieces.append(_ANY if piece[0] == "." else piece[0])
         between.clear()
     return "".join([*pieces, *between])
 

@@ -27,6 +27,8 @@ def writer() -> Writer:
         (r"[\u4e00-\u9fff]", "漢", "a"),
         (r"[+\-*/^\.]", "+-*/^.", "\\,"),
         (r"[\b\f\v\0]", "\b\f\v\0", "bfv0"),
+        (r'. ("." | [.])?', "a.\n\r\0é\U0001f642", ""),
+        (r'"." | [.]', ".", "a\n"),
     ],
 )
 def test_escaped_code_points(writer: Writer, grammar: str, allowed: str, other: str) -> None:
