@@ -14,6 +14,11 @@ ENFORCED_FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown")
 )
 """Formats that the grammar library knows."""
+_LEAP_DAYS = (
+    r"^(?:.{5}(?:0[013-9]|1)|.{8}(?:[01]|2[0-8])|(?:..(?:0[48]|[2468][048]|[13579][26])"
+    r"|(?:[02468][048]|[13579][26])00)-)"
+)
+"""Dates without 29 February in years that do not have it, which the grammar library allows."""
 _UNRESERVED = r"[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}"
 _REFERENCE = (
     rf"^(?:[A-Za-z0-9._~!$&'()*+,;=@/-]|%[0-9A-Fa-f]{{2}})*(?:\?(?:{_UNRESERVED}|[/?])*)?(?:#(?:{_UNRESERVED}|[/?])*)?$"
@@ -91,7 +96,7 @@ class Patterns:
         """Says formats by patterns, and drops those that say nothing."""
         name = schema.get("format")
         if not isinstance(name, str) or name in ENFORCED_FORMATS:
-            return schema
+            return _with_patterns(schema, [_LEAP_DAYS]) if name in ("date", "date-time") else schema
         del schema["format"]
         if name in FORMAT_PATTERNS:
             return _with_patterns(schema, [FORMAT_PATTERNS[name]])

@@ -148,6 +148,11 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['{"ab": 1}'],
         [r'{"a\"b": 1}', '{"ab": "x"}'],
     ),
+    "days of leap years": (
+        {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time", "maxLength": 20}]},
+        ['"2024-02-29"', '"2000-02-29"', '"2023-02-28"', '"2023-12-29"', '"1900-01-29"', '"2024-02-29T01:02:03Z"'],
+        ['"2023-02-29"', '"1900-02-29"', '"2100-02-29"', '"2022-02-29T01:02:03Z"'],
+    ),
     "a secret": ({"type": "string", "format": "password", "writeOnly": True}, ['"x y"'], ["1"]),
     "bytes": ({"type": "string", "format": "byte"}, ['"aGk="', '""'], ['"a"', '"hällo"']),
     "a reference": ({"type": "string", "format": "uri-reference"}, ['"/a/b?c#d"', '"a"'], ['"a b"']),
