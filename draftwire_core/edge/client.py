@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -69,7 +70,7 @@ class EdgeClient(Client):
                 without TLS.
         """
         self._owned = not isinstance(model, LocalDrafter)
-        self._load = lambda: (  # called once the other arguments are known to be valid
+        self._load: Callable[[], LocalDrafter] = lambda: (  # called once the other arguments are known to be valid
             model
             if isinstance(model, LocalDrafter)
             else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)

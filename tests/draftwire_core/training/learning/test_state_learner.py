@@ -64,9 +64,9 @@ def test_a_text_is_read_once(
 ) -> None:
     learner, states, read = StateLearner("", str(target), TextTraining(steps=1)), TargetReader.states, []
 
-    def seen(self: TargetReader, tokens: list[int]) -> torch.Tensor:
+    def seen(self: TargetReader, tokens: list[int], begin: int) -> torch.Tensor | None:
         read.append(len(tokens))
-        return states(self, tokens)
+        return states(self, tokens, begin)
 
     monkeypatch.setattr(TargetReader, "states", seen)
     first, *others = examples(learner, texts)
