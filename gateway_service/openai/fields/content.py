@@ -50,8 +50,8 @@ def readable(part: Any) -> Any:
 
 def read_behind_results(key: str, *results: str) -> Callable[[Any], Any]:
     """Returns a function that makes parts of users' messages behind results `readable`, since agents such as goose,
-    Cline, and Claude Code behind litellm send what a tool returned as an image there. key, results: what distinguishes results
-    from other messages."""
+    Cline, and Claude Code behind litellm send what a tool returned as an image there. key, results: what distinguishes
+    results from other messages."""
 
     def read(messages: Any) -> Any:
         if not isinstance(messages, list):
