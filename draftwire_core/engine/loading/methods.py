@@ -20,6 +20,7 @@ from draftwire_core.engine.drafters.lookup.shared_text_file import SharedTextFil
 from draftwire_core.engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from draftwire_core.engine.drafters.medusa import MedusaOptions, medusa_drafter
 from draftwire_core.engine.drafters.model.local_model import LocalModelDrafter
+from draftwire_core.engine.drafters.model.reduced_vocabulary import LEAST, drafted_tokens, reduce_vocabulary
 from draftwire_core.engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
 from draftwire_core.engine.drafters.recurrent.recurrent import RecurrentOptions, recurrent_drafter
 from draftwire_core.engine.drafters.translation.local_translating import LocalTranslatingDrafter
@@ -50,8 +51,12 @@ class LocalModelOptions:
     """Type of keys and values in the KV cache, as for the drafter service's `--kv-dtype`."""
     kv_slots: int = 0
     """Tokens that fit into its KV cache; 0 for as many as the target's sequences can have, the target's own at most."""
+    vocabulary: int = 0
+    """Tokens that it can draft, on a CPU: those of the lowest ids, and single characters; 0 for all."""
 
     def __post_init__(self) -> None:
+        if self.vocabulary and self.vocabulary < LEAST:
+            raise FieldError("vocabulary", f"must be 0 or at least {LEAST}, got {self.vocabulary}")
         if not self.model:
             raise FieldError("model", "must be given: the directory or hub id of a draft model")
         if self.weights not in get_args(Weights):
@@ -97,10 +102,25 @@ def local_model_drafter(
     check_room(model, run_self_test(model).slot_bytes, f"kv_slots, or {OF_TARGET}")
     if target.captured:
         model.capture_graphs()
-    share = min(1.0, model.parameters / target.parameters)
+    size = model.parameters
+    if options.vocabulary:
+        size -= _reduce(model, options.vocabulary, translates=token_map is not None, checkpoint=checkpoint)
+    share = min(1.0, size / target.parameters)
     if token_map is None:
         return LocalModelDrafter(model, share, model.vocab_size if model.vocab_size < target.vocab_size else None)
     return LocalTranslatingDrafter(model, token_map, share)
+
+
+def _reduce(model: PackedModel, count: int, *, translates: bool, checkpoint: Checkpoint) -> int:
+    """Leaves a model so many tokens to draft; returns the parameters that it does without. Raises ModelLoadError where
+    that is not supported."""
+    if translates:
+        raise ModelLoadError("option vocabulary: applies to draft models with the target's tokenizer only")
+    if model.device.type != "cpu":
+        raise ModelLoadError(f"option vocabulary: applies to CPUs only, not to {model.device}")
+    token_ids = drafted_tokens(Tokenizer.load(checkpoint).vocabulary(), min(count, model.vocab_size), model.vocab_size)
+    reduce_vocabulary(model, token_ids)
+    return (model.vocab_size - len(token_ids)) * model.hidden_size
 
 
 def _slots(asked: int, model: PackedModel, target: PackedModel, sequences: int, tree: int) -> int:

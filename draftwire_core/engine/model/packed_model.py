@@ -120,6 +120,8 @@ class PackedModel(DescribedModel):
         """The runner of passes of any size."""
         give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
+        self.drafted: torch.Tensor | None = None
+        """The tokens whose logits passes return, int64 [tokens]; None for all. See `reduced_vocabulary`."""
         self.sampler, self.draw_kernels = sampler_of(self.device)
         self.pool = SlotPool(slots)
         self.cache = self.backend.cache(slots)

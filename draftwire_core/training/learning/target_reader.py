@@ -12,11 +12,12 @@ from draftwire._messages.scoring import ScoreReader
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
 from draftwire_core.engine.model.features.feature_codec import INT8, decode
+from draftwire_core.engine.model.linear.head_rows import rows_of_head
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 
 _ROWS = 256
-"""Tokens of a pass, or unit vectors that go through the output head at once."""
+"""Tokens of a pass."""
 _LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 600.0
 _TRIED = 4
@@ -63,17 +64,11 @@ class TargetReader:
 
     def output_rows(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of the output head of tokens, int64 [tokens] -> float32 [tokens, hidden], in the scale of
-        the target's logits.
-
-        The head's products with unit vectors are its columns, whatever form its weights have, and with its bias, if it
-        has one.
-        """
-        head, model = self.model.model.get_output_embeddings(), self.model
-        units = torch.eye(self.hidden_size, dtype=model.dtype, device=model.device)
-        with torch.no_grad():
-            columns = [head(part)[:, token_ids].float() for part in units.split(_ROWS)]
-            bias = head(torch.zeros_like(units[:1]))[:, token_ids].float()
-        return (self._scale(token_ids[-_TRIED:].tolist()) * (torch.cat(columns) - bias)).T.contiguous()
+        the target's logits, without a bias."""
+        model = self.model
+        like = torch.empty(self.hidden_size, 0, dtype=model.dtype, device=model.device)
+        rows, _ = rows_of_head(model.model.get_output_embeddings(), token_ids, like)
+        return self._scale(token_ids[-_TRIED:].tolist()) * rows
 
     def _scale(self, tokens: list[int]) -> float:
         """Returns the scale of the target's logits relative to the products of its output head, which models such as

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from draftwire_core.engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.drafters.model.context_window import ContextWindow
 from draftwire_core.engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
 from draftwire_core.engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
@@ -322,7 +323,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         """Runs the step's pass; returns the logits of the rows that want them, [rows, target's vocabulary or more]."""
         batch = builder.build(self.model.group_size, self.model.device)
         self.clock.enter("forward")
-        return self.model.forward(batch)
+        return in_target_ids(self.model.forward(batch), self.model.drafted, self.model.vocab_size)
 
     def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
         """Adds the row of a node whose ancestors have all been through the model."""
