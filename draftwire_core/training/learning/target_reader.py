@@ -12,7 +12,7 @@ from draftwire._messages.scoring import ScoreReader
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire_core.engine.kv.recurrent_states import LaneState, SequenceState
 from draftwire_core.engine.model.features.feature_codec import INT8, decode
-from draftwire_core.engine.model.linear.head_rows import rows_of_head
+from draftwire_core.engine.model.linear.drafter_linear import rows_of_head
 from draftwire_core.engine.model.packed_batch import BatchBuilder
 from draftwire_core.engine.model.packed_model import PackedModel
 

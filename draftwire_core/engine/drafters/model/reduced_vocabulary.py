@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from draftwire_core.engine.errors import ModelLoadError
-from draftwire_core.engine.model.linear.head_rows import head_of_rows, rows_of_head
+from draftwire_core.engine.model.linear.drafter_linear import head_of_rows, rows_of_head
 from draftwire_core.engine.model.packed_model import PackedModel
 from draftwire_core.engine.text.vocabulary import Vocabulary
 

@@ -1,4 +1,4 @@
-"""Linear layers for drafters, whose bits decide no token: weights packed once, or quantised to int8.
+"""Linear layers for drafters, whose bits decide no token: weights packed once, or in int8; heads of some rows.
 
 They need not pay the cost of `row_exact`, up to half of a small layer's time. A step of few rows takes as long as
 reading the weights, and int8 weights need half the memory traffic of bfloat16. Rounding may cost acceptance.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from draftwire_core.engine.kernels.products.compiled_product import CompiledProduct
 from draftwire_core.engine.kernels.products.gemm import CompiledGemmInt8, can_multiply_int8
 from draftwire_core.engine.model.file_pages import let_go_of
+from draftwire_core.engine.model.linear.block_linear import maker
 from draftwire_core.engine.model.linear.linear_weight import MakeLinear, weight_of
 from draftwire_core.engine.model.linear.row_exact import product_for
 
@@ -101,3 +103,31 @@ class Int8Linear(nn.Module):
         """inputs: bfloat16 [..., in_features] -> bfloat16 [..., out_features]"""
         out = self.product(inputs.reshape(-1, self.in_features), self.bias)
         return out.view(*inputs.shape[:-1], self.out_features)
+
+
+_UNITS = 64
+"""Unit vectors that go through a head at once, which bounds the memory of their logits."""
+
+
+def rows_of_head(head: nn.Module, token_ids: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the rows of tokens, int64 [tokens], in a head: float32 [tokens, hidden], and its bias, float32 [tokens].
+
+    The head's products with unit vectors are its columns, whatever form its weights have. like: with the head's dtype
+    and device, [hidden, ...].
+    """
+    units = torch.eye(len(like), dtype=like.dtype, device=like.device)
+    with torch.no_grad():
+        bias = head(torch.zeros_like(units[:1]))[0, token_ids].float()
+        columns = [head(part)[:, token_ids].float() for part in units.split(_UNITS)]
+    return (torch.cat(columns) - bias).T.contiguous(), bias
+
+
+def head_of_rows(rows: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> nn.Module:
+    """Returns an output head of rows, float32 [tokens, hidden], and bias, float32 [tokens], for a model on a CPU with
+    this dtype. Weights for bfloat16 have 8 bits; in compiled code the logits are float32."""
+    make = maker(PackedLinear, "q8_0" if dtype == torch.bfloat16 else None)
+    made = make(rows.to(dtype), bias.to(dtype) if bool(bias.any()) else None)
+    for product in made.modules():
+        if isinstance(product, CompiledProduct):
+            product.wide = True
+    return made
