@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+import torch
+
 from draftwire_core.engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
 from draftwire_core.engine.drafters.tree_growth import GrowingTree
 from draftwire_core.engine.planning.step_clock import StepClock
@@ -183,3 +185,34 @@ class TreeDrafter(BaseDrafter[DraftT]):
     def _due(self) -> list[Hashable]:
         """Returns the sequences to draft for in this step; the others stay scheduled."""
         return list(self._to_do)
+
+
+class StateDraft(TreeDraft):
+    """One sequence, with the target's last hidden state to draft from next."""
+
+    def __init__(self, spec: DraftSpec):
+        super().__init__(spec)
+        self.state: torch.Tensor | None = None
+        """None after a verdict, until the state behind it arrives."""
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Applies a verdict and drops the state, which precedes it."""
+        self.state = None
+        return super().commit(tokens)
+
+
+class StateTreeDrafter(TreeDrafter[StateDraft]):
+    """A StateDrafter (see `drafter.StateDrafter`): it drafts for a sequence once after each hidden state."""
+
+    def begin(self, spec: DraftSpec) -> StateDraft:
+        """Returns an empty draft; it has no state to draft from before the next verdict."""
+        return StateDraft(spec)
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """Applies a verdict. The sequence is scheduled only when its hidden state arrives."""
+        self._follow(key, committed_length, tokens)
+
+    def see(self, key: Hashable, state: torch.Tensor) -> None:
+        """Stores a sequence's hidden state and schedules its next draft."""
+        self._drafts[key].state = state
+        self._to_do[key] = None

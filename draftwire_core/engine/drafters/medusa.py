@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
-from draftwire_core.engine.drafters.drafter import DraftSpec
+from draftwire_core.engine.drafters.base import StateDraft, StateTreeDrafter
 from draftwire_core.engine.drafters.marginal_growth import Guesses, MarginalGrowth
 from draftwire_core.engine.drafters.medusa_heads import MedusaHeads, load_heads
 from draftwire_core.engine.errors import FieldError
@@ -33,20 +32,7 @@ class MedusaOptions:
             raise FieldError("heads", "must name a directory of heads")
 
 
-class _Draft(TreeDraft):
-    """One sequence, with the hidden state to draft from next."""
-
-    def __init__(self, spec: DraftSpec):
-        super().__init__(spec)
-        self.state: torch.Tensor | None = None
-
-    def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Applies a verdict and drops the state, which precedes it."""
-        self.state = None
-        return super().commit(tokens)
-
-
-class MedusaDrafter(TreeDrafter[_Draft]):
+class MedusaDrafter(StateTreeDrafter):
     """A StateDrafter (see `drafter.StateDrafter`).
 
     One pass over the heads drafts for all sequences with a new state. Trees grow from their guesses (MarginalGrowth).
@@ -62,24 +48,15 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         pack_linears(heads)
         self._heads = heads
 
-    def begin(self, spec: DraftSpec) -> _Draft:
-        """Returns an empty draft; it has no state to draft from before the next verdict."""
-        return _Draft(spec)
-
-    def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
+    def observe(self, draft: StateDraft, tokens: Sequence[int]) -> None:
         """Updates each head's acceptance estimates."""
         self.growth.observe(draft, tokens)
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """Applies a verdict. The sequence is scheduled only when its hidden state arrives."""
-        self._follow(key, committed_length, tokens)
-
     def see(self, key: Hashable, state: torch.Tensor) -> None:
-        """Stores a sequence's hidden state and schedules its next draft."""
-        self._drafts[key].state = state.to(self._device, self._dtype)
-        self._to_do[key] = None
+        """Stores a sequence's hidden state, as the heads read it, and schedules its next draft."""
+        super().see(key, state.to(self._device, self._dtype))
 
-    def extend(self, drafts: Sequence[_Draft]) -> None:
+    def extend(self, drafts: Sequence[StateDraft]) -> None:
         """Drafts for all sequences with a new state, in one pass over the heads."""
         self.clock.enter("plan")
         seeing = [draft for draft in drafts if draft.state is not None and draft.tree.size < draft.max_tree_nodes]
@@ -89,7 +66,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
             for draft, ahead in zip(seeing, guesses, strict=True):
                 self.growth.extend(draft, ahead)
 
-    def _guess(self, drafts: list[_Draft]) -> list[Guesses]:
+    def _guess(self, drafts: list[StateDraft]) -> list[Guesses]:
         """Returns the guesses for each sequence."""
         self.clock.enter("forward")
         asked = self.growth.positions()

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from draftwire_core.engine.drafters.base import TreeDraft, TreeDrafter
-from draftwire_core.engine.drafters.drafter import DraftSpec, EngineState
+from draftwire_core.engine.drafters.base import StateDraft, StateTreeDrafter
+from draftwire_core.engine.drafters.drafter import EngineState
 from draftwire_core.engine.drafters.features.draft_network import in_target_ids
 from draftwire_core.engine.drafters.recurrent.recurrent_head import RecurrentHead
 from draftwire_core.engine.model.backends.sharded_backend import ShardedBackend
@@ -44,23 +44,10 @@ class RecurrentOptions:
     """Directory of the head; without one nothing is drafted, until a learner replaces the drafter."""
 
 
-class _Draft(TreeDraft):
-    """One sequence, with the hidden state to draft from next."""
-
-    def __init__(self, spec: DraftSpec):
-        super().__init__(spec)
-        self.state: torch.Tensor | None = None
-
-    def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Applies a verdict and drops the state, which precedes it."""
-        self.state = None
-        return super().commit(tokens)
-
-
 class _Leaf(NamedTuple):
     """A node that may get children."""
 
-    draft: _Draft
+    draft: StateDraft
     node: Node
     state: torch.Tensor
     """The state that the node's token was drawn from, [hidden]."""
@@ -68,7 +55,7 @@ class _Leaf(NamedTuple):
     """Probability that the node is on the target's path."""
 
 
-class RecurrentDrafter(TreeDrafter[_Draft]):
+class RecurrentDrafter(StateTreeDrafter):
     """A StateDrafter (see `drafter.StateDrafter`). Trees grow together, a level in each pass of the head.
 
     Drafting delays the target's step, so a level is drafted only while that pays (see `RoundWorth`), except for the
@@ -97,25 +84,16 @@ class RecurrentDrafter(TreeDrafter[_Draft]):
         rows, seconds = zip(*engine.cost.points(), strict=True)
         self._worth = RoundWorth(engine.cost, StepCost(rows, [self._share * each for each in seconds]))
 
-    def begin(self, spec: DraftSpec) -> _Draft:
-        """Returns an empty draft; it has no state to draft from before the next verdict."""
-        return _Draft(spec)
-
-    def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
+    def observe(self, draft: StateDraft, tokens: Sequence[int]) -> None:
         """Updates the acceptance estimates."""
         observe_commit(draft.tree, tokens, {_SOURCE: self.acceptance})
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """Applies a verdict. The sequence is scheduled only when its hidden state arrives."""
-        self._follow(key, committed_length, tokens)
-
     def see(self, key: Hashable, state: torch.Tensor) -> None:
-        """Stores a sequence's hidden state and schedules its next draft."""
+        """Stores a sequence's hidden state, as the head reads it, and schedules its next draft."""
         if self._head is not None:
-            self._drafts[key].state = state.to(self._device, self._dtype)
-            self._to_do[key] = None
+            super().see(key, state.to(self._device, self._dtype))
 
-    def extend(self, drafts: Sequence[_Draft]) -> None:
+    def extend(self, drafts: Sequence[StateDraft]) -> None:
         """Drafts for all sequences with a new state, level by level."""
         self.clock.enter("plan")
         leaves = [
